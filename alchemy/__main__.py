@@ -1,4 +1,4 @@
-"""The program `alchemy`, also as `python -m alchemy`: meets Ctrl-C from its first moment on."""
+"""Entry point of `alchemy` and `python -m alchemy`; handles Ctrl-C from the start."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ from types import FrameType, TracebackType
 
 
 def main() -> int:
-    """The command that was typed; what it takes is imported here, where Ctrl-C ends it without a word."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody ignores it on purpose
+    """Run the command; imports happen here, so that Ctrl-C exits without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise it is ignored on purpose
         signal.signal(signal.SIGINT, _interrupt)
     sys.excepthook = _print_exception
     try:
@@ -20,9 +20,9 @@ def main() -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """As Python does it, but at once while something is imported: libraries swallow it there, or fail in other words.
+    """Raise KeyboardInterrupt, but exit at once during an import, where libraries swallow or replace the exception.
 
-    A run, which has more to leave than a module half read, hears the signal by itself.
+    A run installs its own signal handler.
     """
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -32,7 +32,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """As Python does it, without the secrets of a config."""
+    """Print an exception as Python does, with the secrets of the config masked."""
     import traceback
 
     from alchemy.config.secrets import hide

@@ -1,4 +1,4 @@
-"""The micro-batches since an optimizer's last update: how many, what they count, whether their losses are finite."""
+"""Track the micro-batches accumulated since the last update of an optimizer."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class AccumulationWindow:
-    """What has been accumulated for one optimizer: all parameters, or with a `name` those of one of several."""
+    """The accumulation window of one optimizer; `name` selects one of several optimizers."""
 
     def __init__(self, run: Run, name: str = "") -> None:
         self.run, self.name = run, name
         self.updates = 0
-        self.fresh = True  # no loss has come yet: gradients found now were computed before training
-        self.finite: Tensor | None = None  # of an update on a device, where nobody has read it yet
+        self.fresh = True  # no loss yet: existing gradients were computed before training
+        self.finite: Tensor | None = None  # the flag of the last update on a device, not read yet
         self.clear()
 
     def clear(self) -> None:
         self.steps = 0
         self.count: float | Tensor = 0
-        self.flag: float | Tensor = 0.0  # zero times the losses: NaN if one of them is not finite
-        self.divisor: float = 0  # the count by which the gradients have been divided already; 0 for none
-        self.touched = False  # whether a loss came in the micro-batch that is under way
+        self.flag: float | Tensor = 0.0  # the losses times zero: NaN if any of them is not finite
+        self.divisor: float = 0  # the count by which the gradients are already divided; 0 if not divided
+        self.touched = False  # whether the current micro-batch has produced a loss
 
     @property
     def optim(self) -> AlchemyOptimizer:
@@ -40,13 +40,13 @@ class AccumulationWindow:
         return self.updates, self.steps, float(self.count)
 
     def begin(self) -> None:
-        """Drops gradients that were computed before training."""
+        """Clear gradients that were computed before training."""
         if self.fresh:
             self.optim.zero_grad()
             self.fresh = False
 
     def undo_division(self) -> None:
-        """Another loss came for the same update: gradients of sums are what adds up."""
+        """Undo the division when another loss joins the same update: only gradients of sums can be added."""
         if self.divisor:
             self.optim.multiply_grads(self.divisor)
             self.count, self.divisor = self.divisor, 0
@@ -59,19 +59,19 @@ class AccumulationWindow:
         self.touched = True
 
     def differentiate(self, loss: Tensor, start: Tensor) -> None:
-        """Adds the gradients of `start` times a loss to the parameters of a named optimizer alone.
+        """Backpropagate `start` times a loss into the parameters of a named optimizer only.
 
-        The graph beyond them is not walked, so it can serve another loss.
+        Other parts of the graph are kept, so another loss can use them.
         """
         inputs = [param for param in self.optim.params if param.requires_grad]
-        if not inputs:  # all of it is frozen, perhaps for a while
+        if not inputs:  # all parameters are frozen, perhaps only for a while
             return
         loss.backward(start, inputs=inputs)
         if all(param.grad is None for param in inputs):
             raise AlchemyError(
                 f"the loss of {self.name!r} does not depend on its parameters",
                 section=f"optim.{self.name}",
-                hint="is something detached, or computed under no_grad, that it should go through?",
+                hint="check whether part of the graph is detached or computed under no_grad",
             )
 
     def log_update(self) -> None:

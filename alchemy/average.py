@@ -1,4 +1,4 @@
-"""The contract of weight averaging, and its two kinds: exponential (EMA) and plain (SWA)."""
+"""Weight averaging: exponential moving average (EMA) and stochastic weight averaging (SWA)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from alchemy.registry import Registrable, build, construct
 
 
 class Average(Registrable):
-    """Weights averaged over training; evaluations, and what they save, use them. A subclass defines `share`.
+    """Base class of weight averages, which evaluations and saved models use. A subclass defines `share`.
 
-    Averaging begins after `start` updates, and takes every `every`-th from there.
+    Averaging starts after `start` updates and includes every `every`-th update from there.
     """
 
     def __init__(self, *, start: NonNegativeInt = 0, every: PositiveInt = 1) -> None:
         self.run: Run = current_run()
         self.start, self.every = start, every
-        self.updates = 0  # how often the average was moved
+        self.updates = 0  # number of weights averaged so far
         self._shadow: Shadow | None = None
         self._module: Any = None
 
     def share(self, updates: int) -> float:
-        """How far the average moves towards the new weights, when it was moved `updates` times before."""
+        """Return the weight of the new parameters in the average, after `updates` earlier ones."""
         raise NotImplementedError(f"{type(self).__name__} must define share(self, updates)")
 
     def after_update(self, update: int) -> None:
@@ -45,12 +45,12 @@ class Average(Registrable):
 
     def _begin(self) -> None:
         if self._shadow is not None and self.updates:
-            logger.warning("the parameters of the model were replaced: their average begins again")
+            logger.warning("the parameters of the model were replaced: restarting their average")
         self._module, self.updates = self.run.model.module, 0
         self._shadow = Shadow(self.run.model.named_parameters())
 
     def applied(self) -> contextlib.AbstractContextManager[None]:
-        """The model has the averaged weights while this lasts; buffers stay as they are."""
+        """Return a context manager in which the model has the averaged weights; buffers do not change."""
         if self._shadow is None or not self.updates:
             return contextlib.nullcontext()
         if not self._shadow.is_of(self.run.model.named_parameters()):
@@ -70,7 +70,7 @@ class Average(Registrable):
 
 @Average.register()
 class EMA(Average):
-    """An exponential moving average; with `warmup` the decay is lower at first, so that the start is soon forgotten."""
+    """Exponential moving average; `warmup` lowers the decay at first, to forget the initial weights quickly."""
 
     def __init__(
         self,
@@ -89,21 +89,22 @@ class EMA(Average):
 
 @Average.register()
 class SWA(Average):
-    """The plain mean of the weights from `start` on: an update, or as a fraction a share of the whole training."""
+    """The mean of the weights from `start` on: a number of updates, or a fraction of all updates."""
 
     def __init__(
         self, *, start: NonNegativeInt | Annotated[float, Ge(0), Lt(1)] = 0.75, every: PositiveInt = 1
     ) -> None:
         super().__init__(start=0, every=every)
-        self.start = self._first(start)
+        self.start = self._first_update(start)
 
-    def _first(self, start: int | float) -> int:
+    def _first_update(self, start: int | float) -> int:
         if not 0 < start < 1:
             return int(start)
         updates = self.run.train_sched.total_updates
         if updates is None:
-            hint = "give start as a number of updates, or num_training_steps in [sched]"
-            raise AlchemyError(f"start is {start} of a training of unknown length", section="ema", hint=hint)
+            hint = "set start to a number of updates, or set num_training_steps in [sched]"
+            text = f"start = {start} is a fraction, but the number of updates is unknown"
+            raise AlchemyError(text, section="ema", hint=hint)
         return round(start * updates)
 
     def share(self, updates: int) -> float:
@@ -111,7 +112,7 @@ class SWA(Average):
 
 
 def build_average(run: Run) -> Average | NoAverage:
-    """What `[ema]` says; EMA unless it has another `type`. Built after the schedule, which knows the length."""
+    """Build the average of `[ema]`, by default EMA; called after the schedule is built, which knows the length."""
     table = run.cfg.get("ema")
     if table is None:
         return NoAverage()

@@ -1,4 +1,4 @@
-"""The names that configs and projects used for the backward handler until it moved."""
+"""Former import path of the backward handlers, kept for existing configs and projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors that a user can cause, and the hint that goes with a misspelt name."""
+"""Errors with hints for users, and suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from alchemy.synonyms import meanings
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
-LINES = 12  # of an error message where it is shown in short
+LINES = 12  # maximum length of an abbreviated error message
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: what, where, and how to mend it.
+    """A problem to report: what is wrong, where, and how to fix it.
 
     >>> str(Problem("Noam takes no 'epoch'", where="train.toml:41", section="sched", hint="did you mean 'epochs'?"))
     "train.toml:41 [sched] Noam takes no 'epoch'; did you mean 'epochs'?"
@@ -32,7 +32,7 @@ class Problem:
     section: str = ""
     hint: str = ""
     error: bool = True
-    note: bool = False  # it says what was done, and asks for nothing
+    note: bool = False  # informational, no action needed
 
     def __str__(self) -> str:
         head = " ".join(part for part in (self.where, f"[{self.section}]" if self.section else "") if part)
@@ -41,7 +41,7 @@ class Problem:
 
 
 class AlchemyError(Exception):
-    """An error that a user can cause; its text says what is wrong, what was expected and how to mend it."""
+    """Base class of user errors; the message says what is wrong, what was expected and how to fix it."""
 
     exit_code = 2
 
@@ -50,15 +50,15 @@ class AlchemyError(Exception):
         super().__init__(str(self.problem))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # exceptions are rebuilt from their args by pickle, which would put the whole text in place of the message
+        # by default pickle passes the args, here the whole text, to the constructor as the message
         return _rebuild, (type(self), self.args, self.__dict__)
 
-    def __str__(self) -> str:  # KeyError, a base of some of these, would print the repr
+    def __str__(self) -> str:  # KeyError, a base of some subclasses, would print the repr
         return str(self.args[0])
 
 
 class ConfigError(AlchemyError):
-    """Everything that is wrong with a configuration, at once."""
+    """All problems of a config, reported together."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)
@@ -66,17 +66,17 @@ class ConfigError(AlchemyError):
 
 
 class Refused(AlchemyError):
-    """A record is not gone on with, since that would be another run; it is left as it was."""
+    """Raised if a record cannot be resumed as the same run; the record is unchanged."""
 
 
 class RunFailed(AlchemyError):
-    """A run ended in an error that is not the user's configuration: lost worker, missing device."""
+    """A run failed for a reason other than its config, such as a lost worker or a missing device."""
 
     exit_code = 1
 
 
 class BadSample(AlchemyError):
-    """One row of a batch is wrong; whoever knows the samples of the batch says where the one at `row` is."""
+    """A row of a batch is invalid; code that knows the samples of the batch adds the location with `place`."""
 
     def __init__(self, message: str, *, row: int, section: str = "", hint: str = "") -> None:
         super().__init__(message, section=section, hint=hint)
@@ -88,15 +88,15 @@ class BadSample(AlchemyError):
 
 
 class MissingKey(AlchemyError, KeyError):
-    """A symbol was asked for that nobody has set."""
+    """A symbol is not set."""
 
 
 class MissingField(AlchemyError, KeyError):
-    """Code asked a batch, a sample or the outputs of a model for a field that is not there."""
+    """A batch, a sample or the outputs of a model lack the requested field."""
 
 
 class KeyExists(AlchemyError, KeyError):
-    """A symbol was set that exists already."""
+    """A symbol is already set."""
 
 
 class NoFrame(AlchemyError):
@@ -111,7 +111,7 @@ def _rebuild(kind: type[AlchemyError], args: tuple[object, ...], state: dict[str
 
 
 def printable(text: str) -> str:
-    """A text with its control characters as escapes of JSON: a file must not give orders to a terminal.
+    """Escape control characters as in JSON, so that file contents cannot send commands to the terminal.
 
     >>> printable("red: \\x1b[31m")
     'red: \\\\u001b[31m'
@@ -119,14 +119,14 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def in_words(error: BaseException, between: str = "; ") -> str:
-    """An error on one line, with what was noted on its way: `ValueError: no such word; in update 3, ..`."""
+def format_error(error: BaseException, between: str = "; ") -> str:
+    """Return an error and its notes on one line: `ValueError: unknown token; in update 3, ..`."""
     return between.join([f"{type(error).__name__}: {error}", *vars(error).get("__notes__", [])])
 
 
 def explain_failure(error: BaseException) -> str:
-    """A failure in a few lines, cause first: the error, the line of the project that raised it, and the notes."""
-    ours = isinstance(error, AlchemyError)  # says where to look in its message
+    """Summarize a failure, cause first: the error, the project line that raised it, and the notes."""
+    ours = isinstance(error, AlchemyError)  # the message already contains the location
     lines = f"{'' if ours else f'{type(error).__name__}: '}{error}".splitlines() or [type(error).__name__]
     lines = lines if len(lines) <= LINES else [*lines[:LINES], f"  .. and {len(lines) - LINES} more lines"]
     frames = [] if ours else [row for row in traceback.extract_tb(error.__traceback__) if not is_library(row.filename)]
@@ -136,7 +136,7 @@ def explain_failure(error: BaseException) -> str:
 
 
 def origin_of(error: BaseException) -> str:
-    """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
+    """Return `file:line` of the innermost frame in project code."""
     return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
 
 
@@ -144,7 +144,7 @@ _TARGET = re.compile(r"Target (-?\d+) is out of bounds")
 
 
 def recognize(error: BaseException) -> AlchemyError | None:
-    """An error of Python or torch that a common mistake in a project causes, in words; None for any other."""
+    """Return an explanation for Python and torch errors caused by common mistakes; None for other errors."""
     where, text = origin_of(error), str(error)
     if type(error) is KeyError and error.args and isinstance(error.args[0], str):
         return _explain_key(error.args[0], error.__traceback__, where)
@@ -152,13 +152,13 @@ def recognize(error: BaseException) -> AlchemyError | None:
         return AlchemyError("the constructor sets a layer before super().__init__()", where=where, hint="call it first")
     target = _TARGET.search(text) if isinstance(error, IndexError) else None
     if target is not None:
-        hint = "classes are counted from 0: check the labels, and the number of classes that the model is given"
+        hint = "classes are numbered from 0: check the labels and the number of classes of the model"
         return AlchemyError(f"the target {target[1]} is out of range for the logits", where=where, hint=hint)
     return None
 
 
 def _explain_key(key: str, trace: TracebackType | None, where: str) -> MissingField | None:
-    """What `batch["labls"]` could have asked for; the line that failed says which variable was asked."""
+    """Explain a KeyError such as `batch["labls"]`, using the variable named in the failing line."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None:
@@ -170,18 +170,18 @@ def _explain_key(key: str, trace: TracebackType | None, where: str) -> MissingFi
             names = [str(field) for field in fields]
             hint = did_you_mean(key, names)
             return MissingField(
-                f"{name} has no {key!r}, only {', '.join(names[:20]) or 'nothing'}", where=where, hint=hint
+                f"{name} has no {key!r}; available: {', '.join(names[:20]) or 'none'}", where=where, hint=hint
             )
     return None
 
 
 def is_library(file: str) -> bool:
-    """Whether code of this file belongs to alchemy, Python or an installed package, not to a project."""
+    """Whether a file belongs to alchemy, Python or an installed package rather than to a project."""
     return file.startswith((_OURS, _PYTHON, "<")) or "site-packages" in file or "dist-packages" in file
 
 
 def innermost(frames: Sequence[tuple[str, int]]) -> str:
-    """The last of the places `(file, line)` that lies in a project, as `file:line`; nothing when none does."""
+    """Return the last `(file, line)` in project code as `file:line`, or an empty string."""
     for file, line in reversed(frames):
         if not is_library(file):
             return f"{file.removeprefix(os.getcwd() + os.sep)}:{line}"
@@ -189,19 +189,20 @@ def innermost(frames: Sequence[tuple[str, int]]) -> str:
 
 
 def closest(word: str, candidates: Iterable[str]) -> str:
-    """The candidate that a misspelt word is nearest to, or nothing."""
+    """Return the candidate closest to a misspelled word, or an empty string."""
     names = [name for name in dict.fromkeys(candidates) if name != word]
     lowered = {name.lower(): name for name in names}
     if word.lower() in lowered:
         return lowered[word.lower()]
     known = meanings(word)
     near = [meaning.name for meaning in known if meaning.name in names]
-    near = near or difflib.get_close_matches(word, names, n=1, cutoff=0.8 if known else 0.6)  # a known word is no typo
+    # a known synonym is rarely a typo
+    near = near or difflib.get_close_matches(word, names, n=1, cutoff=0.8 if known else 0.6)
     return near[0] if near else ""
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """The hint that goes with a misspelt word, or nothing when no candidate is near.
+    """Return a hint for a misspelled word, or an empty string if no candidate is close.
 
     >>> did_you_mean("epoch", ["epochs", "pipes"]), did_you_mean("learning_rate", ["lr", "eps"])
     ("did you mean 'epochs'?", "did you mean 'lr'?")

@@ -1,4 +1,4 @@
-"""Files that are never half written, their hashes, and files that somebody else may have written."""
+"""Atomic writes, locks, hashes, and safe reading of untrusted files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from typing import Any
 
 from alchemy.errors import AlchemyError
 
-LARGEST_JSON = 64 * 2**20  # bytes; what is larger was not written by a run
+LARGEST_JSON = 64 * 2**20  # bytes; no run writes larger files
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
-    """Writes `content` so that a reader sees the old file or the new one, never a part of it."""
+    """Write a file atomically: readers see either the old or the new content."""
     path = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
     handle, temp = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -43,8 +43,8 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 
 
 def open_to_read(path: str | Path) -> BufferedReader:
-    """Opens a regular file; anything else is an OSError, since a FIFO or a device may never answer."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or opening a FIFO would wait for its other end
+    """Open a regular file; raise OSError for anything else, because reading a FIFO or a device may block forever."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # otherwise opening a FIFO blocks until it has a writer
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError("it is not a regular file")
@@ -52,7 +52,7 @@ def open_to_read(path: str | Path) -> BufferedReader:
 
 
 def read_bytes(path: str | Path, largest: int = LARGEST_JSON) -> bytes:
-    """The content of a file; one of more than `largest` bytes is a ValueError."""
+    """Return the content of a file; raise ValueError if it has more than `largest` bytes."""
     with open_to_read(path) as file:
         data = file.read(largest + 1)
     if len(data) > largest:
@@ -61,12 +61,12 @@ def read_bytes(path: str | Path, largest: int = LARGEST_JSON) -> bytes:
 
 
 def read_json(path: str | Path, largest: int = LARGEST_JSON) -> Any:
-    """The JSON in a file that may be damaged or hostile: whatever is wrong with it is an OSError or a ValueError."""
+    """Read JSON from an untrusted file; every problem is an OSError or a ValueError."""
     return parse_json(read_bytes(path, largest).decode("utf-8"))
 
 
 def read_table(path: str | Path, largest: int = LARGEST_JSON) -> dict[str, Any]:
-    """The same of a JSON object; any other value is a ValueError."""
+    """Read a JSON object from an untrusted file; raise ValueError for any other value."""
     content = read_json(path, largest)
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
@@ -74,7 +74,7 @@ def read_table(path: str | Path, largest: int = LARGEST_JSON) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value that JSON stands for; a ValueError also where it is nested too deeply."""
+    """Parse JSON; raise ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -82,27 +82,27 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def write_in_place(path: str | Path, content: str) -> None:
-    """Overwrites a JSON file within the blocks it already has, which works on a full disk."""
+    """Overwrite a JSON file within its existing blocks, which works even on a full disk."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
         info, data = os.fstat(file.fileno()), content.encode("utf-8")
         if len(data) > max(info.st_size, info.st_blocks * 512):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        file.write(data.ljust(info.st_size))  # trailing blanks are valid after JSON
+        file.write(data.ljust(info.st_size))  # JSON allows trailing spaces
         file.flush()
         os.fsync(file.fileno())
 
 
 def open_to_append(path: str | Path) -> int:
-    """A handle that appends to a file and can still read it after it was deleted; a FIFO is an OSError."""
+    """Open a file for appending, with a handle that can still read it after deletion; raise OSError for a FIFO."""
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-    if stat.S_ISFIFO(os.fstat(handle).st_mode):  # which would block whoever writes to it
+    if stat.S_ISFIFO(os.fstat(handle).st_mode):  # writing to it would block
         os.close(handle)
         raise OSError("it is not a regular file")
     return handle
 
 
 def reopen(handle: int, path: str | Path) -> int:
-    """Recreates a deleted file with the content behind its handle; returns the handle to use from now on."""
+    """Recreate a deleted file from its open handle; return the handle to use from now on."""
     if os.path.exists(path):
         return handle
     new = open_to_append(path)
@@ -118,10 +118,10 @@ def reopen(handle: int, path: str | Path) -> int:
 
 
 def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
-    """Lets `save(path)` write beside `target`, then swaps: what is there is the old one or the new one, whole.
+    """Replace a folder atomically: `save(path)` writes next to `target`, then the two are swapped.
 
-    Of several writers at once, each has a place of its own, and the last one wins. A writer that is killed between the
-    two renames leaves nothing there: `recover_folder` puts the old one back.
+    Concurrent writers use separate temporary folders; the last one wins. If a writer is killed between the two renames,
+    `target` is missing until `recover_folder` restores the old one.
     """
     recover_folder(target)
     room = Path(tempfile.mkdtemp(prefix=f"{_owner(target)}{os.getpid()}.", dir=target.parent))
@@ -129,7 +129,7 @@ def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
         new = room / target.name
         save(new)
         if not new.exists():
-            raise AlchemyError(f"save({str(new)!r}) wrote nothing there", hint="save(path) must create path")
+            raise AlchemyError(f"save({str(new)!r}) wrote nothing", hint="save(path) must create path")
         _swap(new, target)
         sync_folder(target.parent)
     finally:
@@ -137,14 +137,14 @@ def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
 
 
 def recover_folder(target: Path, *, alone: bool = False) -> None:
-    """Removes what killed writers of `target` left behind, and puts back what one had taken away.
+    """Clean up after killed writers of `target` and restore the old folder if necessary.
 
-    `alone` says that nobody can be writing now; else the process of a writer tells whether it is dead.
+    `alone` means that no writer can be active; otherwise a writer counts as dead if its process has ended.
     """
-    found = target.parent.glob(f".{glob.escape(target.name)}.*")
-    rooms = [path for path in found if not path.is_symlink()]  # a writer makes folders: a link may lead anywhere
+    candidates = target.parent.glob(f".{glob.escape(target.name)}.*")
+    rooms = [path for path in candidates if not path.is_symlink()]  # writers create folders; a link may lead anywhere
     dead = [room for room in rooms if alone or _is_dead(room.name.removeprefix(_owner(target)).partition(".")[0])]
-    former = target.with_name(f".{target.name}.old")  # earlier versions had one place for all writers
+    former = target.with_name(f".{target.name}.old")  # used by earlier versions for all writers
     for room in dead:
         _put_back(room, target)
     if former.exists() and not target.exists():
@@ -154,13 +154,13 @@ def recover_folder(target: Path, *, alone: bool = False) -> None:
 
 
 def _owner(target: Path) -> str:
-    """How the places of the writers on this machine begin; the number of the process follows."""
+    """Return the prefix of temporary folders on this machine; the process ID follows."""
     return f".{target.name}.{os.uname().nodename}-"
 
 
 def _swap(new: Path, target: Path) -> None:
     for number in itertools.count():
-        with contextlib.suppress(FileNotFoundError):  # there is none, or another writer has it in his hands
+        with contextlib.suppress(FileNotFoundError):  # missing, or moved by another writer
             target.rename(new.with_name(f"old-{number}-{target.name}"))
         try:
             new.rename(target)
@@ -169,11 +169,11 @@ def _swap(new: Path, target: Path) -> None:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
                 _put_back(new.parent, target)
                 raise
-            # another writer was quicker: his is taken away as the old one was
+            # another writer was faster: replace its folder as well
 
 
 def _put_back(room: Path, target: Path) -> None:
-    """What a writer had taken away, and put nothing in the place of."""
+    """Restore the old folder of a writer that was killed before it moved the new one into place."""
     taken = sorted(room.glob(f"old-*-{glob.escape(target.name)}"))
     if taken and not target.exists():
         taken[-1].rename(target)
@@ -191,21 +191,21 @@ def _is_dead(pid: str) -> bool:
 
 def _remove(path: Path) -> None:
     if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)  # another writer may be at it too
+        shutil.rmtree(path, ignore_errors=True)  # another writer may be removing it too
     else:
         path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def locked(path: str | Path) -> Iterator[bool]:
-    """Holds the lock file `path` until the end of the block, or of this process; False: another one has it."""
+def lock_file(path: str | Path) -> Iterator[bool]:
+    """Hold the lock file `path` until the end of the block; yield False if another process holds it."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except IsADirectoryError:
         raise AlchemyError(f"the lock {path} is a folder, expected a file", hint="remove it") from None
     try:
         try:
-            # of this process alone: a lock that forked loader workers share would outlive a kill for a while
+            # not inherited by forked loader workers, which could outlive a killed process
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             yield False
@@ -216,7 +216,7 @@ def locked(path: str | Path) -> Iterator[bool]:
 
 
 def sync_folder(folder: str | Path) -> None:
-    """Makes a rename inside `folder` survive a power cut."""
+    """Sync a folder to disk, so that a rename in it survives a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -225,7 +225,7 @@ def sync_folder(folder: str | Path) -> None:
 
 
 def is_same(one: str | Path, other: str | Path) -> bool:
-    """Whether two names are of one file, also by a hard link."""
+    """Whether two paths refer to the same file, including hard links."""
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
@@ -239,7 +239,7 @@ def hash_file(path: str | Path) -> str:
 
 
 def hash_tree(root: str | Path, pattern: str = "*.py") -> str:
-    """One hash for all files below `root` that match, names included."""
+    """Return one hash over the names and contents of all matching files below `root`."""
     digest = hashlib.sha256()
     root = Path(root)
     for path in sorted(root.rglob(pattern)):
@@ -249,7 +249,7 @@ def hash_tree(root: str | Path, pattern: str = "*.py") -> str:
 
 
 def readable_size(count: float) -> str:
-    """Bytes as a reader wants them.
+    """Format a number of bytes for humans.
 
     >>> readable_size(3 * 2**20), readable_size(10)
     ('3.0 MiB', '10 B')
@@ -262,7 +262,7 @@ def readable_size(count: float) -> str:
 
 
 def home() -> Path:
-    """The `.alchemy` folder of the project: that of the nearest ancestor that has one, else of the working folder."""
+    """Return the `.alchemy` folder of the nearest ancestor that has one, else that of the working directory."""
     here = Path.cwd()
     found = (folder / ".alchemy" for folder in (here, *here.parents) if (folder / ".alchemy").is_dir())
     return next(found, here / ".alchemy")

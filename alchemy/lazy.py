@@ -1,4 +1,4 @@
-"""Names of a package that are fetched when they are first used, so that importing it costs nothing."""
+"""Lazy imports of the names of a package, to keep importing it fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for a package; `homes` tells the module below it that each name lives in.
+    """Return `__getattr__` and `__dir__` for a package; `homes` maps each name to its submodule.
 
     >>> fetch, names = lazy("alchemy", {"did_you_mean": "errors"})
     >>> fetch("did_you_mean")("epoch", ["epochs"]), names()

@@ -1,4 +1,4 @@
-"""The loops over batches; only this file feeds a model."""
+"""Training, evaluation and inference loops: the only code that feeds batches to a model."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ BUDGETS = {"max_tokens": "tokens", "max_sentences": "samples"}
 
 
 class EvaluationInterrupted(Interrupted):
-    """An evaluation was left after a batch, because a signal asked the run to end."""
+    """Raised between two batches of an evaluation when the run has received a signal."""
 
     saved = False
 
 
 def train(run: Run) -> None:
-    """Trains until the schedule is through or somebody asks the run to stop.
+    """Train until the schedule ends or a stop is requested.
 
-    The ten places where a part of yours is called, in their order::
+    Your own parts are called at ten points, in this order::
 
         plugin.__init__()                                   1
         for epoch in schedule:                              begin-epoch pipes   2
@@ -48,9 +48,9 @@ def train(run: Run) -> None:
                 schedule.begin_train_step(batch)            begin-step pipes    3
                 with updater.micro_batch(batch):
                     task.step(batch)                        model.forward and loss; updater.accumulate(loss)
-                updater.step()                              of a full window: divide, clip, optimizer, schedule
+                updater.step()                              once a window is full: divide, clip, optimizer, schedule
                 schedule.end_train_step(outputs)            end-step pipes      4
-                    evaluate(split)                         where an end-step or end-epoch pipe asks for it:
+                    evaluate(split)                         if an end-step or end-epoch pipe requests it:
                         pipe.begin_eval(split)              eval pipes          5
                         outputs = pipe(outputs, batch)      output pipes        6
                         scores = pipe(split, **scores)      eval pipes          7
@@ -59,17 +59,17 @@ def train(run: Run) -> None:
             schedule.end_train_epoch()                      end-epoch pipes     9
         plugin.exit()                                       10
     """
-    sched, pace = run.train_sched, TrainingLog(run)
+    sched, training_log = run.train_sched, TrainingLog(run)
     if run.stop_request.reason and sched.cut_short:
-        return  # its last epoch has had its end
-    with _saved_when_left(run):
+        return  # the last epoch is already complete
+    with _save_on_interrupt(run):
         for epoch in sched:
             feed = open_feed(run, epoch)
-            if not sched.is_pending("end_epoch") and not _train_epoch(run, pace, feed):
+            if not sched.is_pending("end_epoch") and not _train_epoch(run, training_log, feed):
                 return
             sched.end_train_epoch()
             if run.stop_request.reason and not (feed.exhausted or feed.last):
-                sched.reopen_epoch()  # a training that is taken up with another end has the rest of it before it
+                sched.reopen_epoch()  # if resumed with a later end, training continues with the rest of this epoch
             _end_epoch(run)
             if run.stop_request.signal is not None:
                 run.checkpoints.save(run.where, "signal")
@@ -77,33 +77,33 @@ def train(run: Run) -> None:
                 return
 
 
-def _train_epoch(run: Run, pace: TrainingLog, feed: EpochBatches) -> bool:
-    """The steps that an epoch has left, and its last update; False when it was left for a signal, the state saved."""
+def _train_epoch(run: Run, training_log: TrainingLog, feed: EpochBatches) -> bool:
+    """Run the remaining steps of an epoch and its last update; return False if a signal interrupted it."""
     sched, epoch = run.train_sched, run.train_sched.cur_epoch
     stream = derive(run.seed, "step", run.group.rank)
     with (
         progress_bar(run, run.epoch_name, feed.total, feed.done) as bar,
         run.metrics.scope("epoch") as whole,
         run.metrics.scope("recent"),
-        _saved_when_left(run),  # inside the scopes: the sums of an epoch are part of the state
+        _save_on_interrupt(run),  # inside the scopes, whose sums are part of the state
     ):
-        if sched.is_pending("end_step"):  # a signal came during an evaluation, and the training goes on from there
-            _after_step(run, pace, bar, "", sched.outputs)
+        if sched.is_pending("end_step"):  # resumed from a signal during an evaluation
+            _after_step(run, training_log, bar, "", sched.outputs)
         for batch in () if run.stop_request.is_made else feed:
-            # whatever the model draws is a function of (seed, update, step), not of what was drawn before
+            # the model's random numbers depend only on (seed, update, step), not on earlier draws
             reseed(mix(stream, sched.num_updates, sched.cur_step + 1))
             sched.begin_train_step(batch)
             if sched.cur_step == 0:
-                logger.debug("the first batch: {}\n{}", describe(batch), shorten_item(batch))
+                logger.debug("first batch: {}\n{}", describe(batch), shorten_item(batch))
             run.model.train()
             text, outputs = _step(run, feed, batch)
-            _after_step(run, pace, bar, text, outputs)
+            _after_step(run, training_log, bar, text, outputs)
             if run.stop_request.is_made:
                 break
         if run.stop_request.signal is not None:
             run.checkpoints.save(run.where, "signal")
             return False
-        _finish_window(run, pace)
+        _finish_window(run, training_log)
         _log_epoch(run, whole)
     if feed.exhausted:
         run.ledger.close_epoch(epoch, *feed.loader.coverage())
@@ -111,20 +111,20 @@ def _train_epoch(run: Run, pace: TrainingLog, feed: EpochBatches) -> bool:
 
 
 @contextlib.contextmanager
-def _saved_when_left(run: Run) -> Iterator[None]:
-    """Saves the state of a training that is left within an evaluation; a resume goes on with that evaluation."""
+def _save_on_interrupt(run: Run) -> Iterator[None]:
+    """Save a checkpoint when a signal interrupts an evaluation; a resumed run repeats that evaluation."""
     try:
         yield
-    except EvaluationInterrupted as left:
-        # several processes: the gradients of an open window differ, and only those of the first would be saved
-        if not left.saved and run.train_sched.resumable and (run.group.size == 1 or not run.mid_window):
+    except EvaluationInterrupted as interruption:
+        # with several processes the gradients of an open window differ, and only rank 0 would save its own
+        if not interruption.saved and run.train_sched.resumable and (run.group.size == 1 or not run.mid_window):
             run.checkpoints.save(run.where, "signal")
-        left.saved = True
+        interruption.saved = True
         raise
 
 
 def _step(run: Run, feed: EpochBatches, batch: object) -> tuple[str, Any]:
-    """Forward and backward of a batch, and where it completes a window the update; an error names its samples."""
+    """Run forward and backward on a batch, and the update once the window is full; errors name the samples."""
     loader, updater = feed.loader, run.updater
     run.progress.window.append(loader.ids)
     try:
@@ -144,20 +144,20 @@ def _step(run: Run, feed: EpochBatches, batch: object) -> tuple[str, Any]:
     return text, outputs
 
 
-def _after_step(run: Run, pace: TrainingLog, bar: Bar, text: str, outputs: object) -> None:
+def _after_step(run: Run, training_log: TrainingLog, bar: Bar, text: str, outputs: object) -> None:
     run.train_sched.end_train_step(outputs)
     bar.step(text)
-    _after_update(run, pace)
+    _after_update(run, training_log)
 
 
-def _after_update(run: Run, pace: TrainingLog) -> None:
-    """At the boundary of an update, and only there: the samples are written down, the rules asked, the state kept."""
-    if pace.is_due():
-        pace.log()
+def _after_update(run: Run, training_log: TrainingLog) -> None:
+    """After each complete update: record its samples, check the stop rules and save a checkpoint if scheduled."""
+    if training_log.is_due():
+        training_log.log()
     update = run.train_sched.num_updates
-    if update == pace.update or run.updater.is_open:
+    if update == training_log.update or run.updater.is_open:
         return
-    pace.update = update
+    training_log.update = update
     run.progress.window.clear()
     run.ledger.close_update(update, run.train_sched.cur_epoch)
     run.rules.after_update(run)
@@ -174,7 +174,7 @@ def _log_epoch(run: Run, whole: Scope) -> None:
 def _end_epoch(run: Run) -> None:
     sched = run.train_sched
     if not sched.num_updates:
-        logger.warning("no update was counted in {}: does step_lr() of the schedule call super()?", run.epoch_name)
+        logger.warning("no updates were counted in {}: does step_lr() of the scheduler call super()?", run.epoch_name)
     run.rules.after_update(run)
     run.progress.window.clear()
     run.ledger.flush()
@@ -182,13 +182,13 @@ def _end_epoch(run: Run) -> None:
 
 
 def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict[str, Any]:
-    """Scores a split with the current model and returns the numbers, the mean loss among them."""
+    """Evaluate the current model on a split and return the scores, including the mean loss."""
     run = current_run()
     task, model = run.task, run.model
     loader = loader_of(run, split, derive(run.seed, "eval", split))
-    begin, tells_itself = time.perf_counter(), False
+    begin, logs_own_loss = time.perf_counter(), False
     with (
-        _as_if_never_begun(),
+        _restore_rng_on_interrupt(),
         run.metrics.scope(split, root=True) as scores,
         torch.no_grad(),
         run.average.applied(),
@@ -196,17 +196,17 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
         task.begin_eval(split, **kwargs)
         model.eval()
         with progress_bar(run, split, _length(loader, run.limits.max_batches)) as bar:
-            for batch in _limited(loader, run.limits.max_batches):
+            for batch in _limit(loader, run.limits.max_batches):
                 _reseed_evaluation(run, split, bar.done)
                 run.progress.evaluated_samples = loader.own
                 try:
                     _, outputs = run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss)
                 except Exception as error:
-                    error.add_note(f"in the evaluation of {split}{name_samples(error, loader.dataset, loader.own)}")
+                    error.add_note(f"while evaluating {split}{name_samples(error, loader.dataset, loader.own)}")
                     raise
-                # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
-                tells_itself = "loss" in scores if not bar.done else tells_itself
-                if needs_loss and not tells_itself:
+                # a task with a custom step may not log its loss; the first batch shows whether it does
+                logs_own_loss = "loss" in scores if not bar.done else logs_own_loss
+                if needs_loss and not logs_own_loss:
                     log_loss(run, outputs)
                 bar.step()
                 run.agree()
@@ -216,24 +216,24 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
         results = dict(task.end_eval(split, **kwargs) or {})
     if loss is not None:
         results.setdefault("loss", loss)
-    # processes may differ in the last bit, and must decide alike what is best and when to stop
+    # scores may differ in the last bit, but all processes must agree on what is best and when to stop
     results |= run.group.broadcast(numbers_in(results) if run.group.size > 1 else {})
     seconds = time.perf_counter() - begin
     run.progress.eval_seconds += seconds
     run.log({f"{split}/{name}": value for name, value in numbers_in(results).items()} | {f"time/eval_{split}": seconds})
-    run.evaluated(split, results)
+    run.record_scores(split, results)
     return results
 
 
 def evaluate_at_end(run: Run) -> None:
-    """Makes sure that the last weights were scored, whatever the periods of the evaluation pipes were."""
+    """Evaluate the final weights on `dev` unless an evaluation pipe has just done so."""
     if run.progress.scored_at.get("dev") != run.update and "dev" in run.task.splits:
         evaluate("dev")
 
 
 @contextlib.contextmanager
-def _as_if_never_begun() -> Iterator[None]:
-    """An evaluation that is left for a signal is made again at the resume, with the same random numbers."""
+def _restore_rng_on_interrupt() -> Iterator[None]:
+    """Restore the random number generators if the evaluation is interrupted, so that a resumed run repeats it."""
     generators = Generators()
     before = generators.state_dict()
     try:
@@ -244,11 +244,11 @@ def _as_if_never_begun() -> Iterator[None]:
 
 
 def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
-    """`(batch, what the output pipes gave)` for every batch of a split, in the order of the data; nothing is scored."""
+    """Yield `(batch, outputs)` for every batch of a split, in dataset order and without scoring."""
     loader = loader_of(run, split, derive(run.seed, "eval", split), in_order=True)
     run.model.eval()
     with torch.no_grad(), progress_bar(run, split, _length(loader, run.limits.max_batches)) as bar:
-        for batch in _limited(loader, run.limits.max_batches):
+        for batch in _limit(loader, run.limits.max_batches):
             _reseed_evaluation(run, split, bar.done)
             _, outputs = run.precision.attempt(run.task.eval_step, batch, needs_loss=False)
             yield batch, outputs
@@ -259,27 +259,27 @@ def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
 
 
 def _reseed_evaluation(run: Run, split: str, step: int) -> None:
-    """What is drawn from here on does not depend on who has loaded the batch: this process, or a worker."""
+    """Reseed before each batch, so that random numbers do not depend on which process or worker loaded it."""
     reseed(derive(run.seed, "eval", split, run.update, step))
 
 
 def log_loss(run: Run, outputs: object) -> None:
-    """Hands the loss that a model returned to the metrics: its sum and count, or a mean with the weight it states."""
-    if not isinstance(outputs, Mapping):  # a task with a step of its own may return what it likes
+    """Log the loss that a model returned, either as a sum and a count or as a weighted mean."""
+    if not isinstance(outputs, Mapping):  # a task with a custom step may return anything
         return
     if "loss_sum" in outputs:
         run.metrics.log("loss", outputs["loss_sum"], outputs["count"])
     elif outputs.get("loss") is not None:
         loss, weight = outputs["loss"], outputs.get("count", 1)
         if isinstance(loss, torch.Tensor):
-            loss = loss.detach()  # the metrics keep it for a while, and must not keep its graph
+            loss = loss.detach()  # the metrics keep the value for a while and must not keep its graph
         run.metrics.log("loss", loss * weight, weight)
     if "tokens" in outputs:
         run.metrics.log("tokens", outputs["tokens"])
 
 
 def open_feed(run: Run, epoch: int) -> EpochBatches:
-    """The batches that an epoch has left; their order is a function of (seed, epoch)."""
+    """Return the remaining batches of an epoch; their order depends only on (seed, epoch)."""
     seed = derive(run.seed, "order", 0 if run.limits.overfit else epoch)
     group, done = run.group, run.train_sched.cur_step_this_epoch + 1 if run.train_sched is not None else 0
     dataset, kwargs = run.task.dataset("train")
@@ -292,16 +292,16 @@ def open_feed(run: Run, epoch: int) -> EpochBatches:
 
 
 def loader_of(run: Run, split: str, seed: int = 0, place: EpochPosition = WHOLE, *, in_order: bool = False) -> Loader:
-    """The loader of a split, as the run uses it; what is wrong with its keys is told at their table.
+    """Return the loader of a split; errors in its options point to the table in the config.
 
-    `in_order` keeps the order of the data where batches of a budget would be of like length.
+    `in_order` keeps the dataset order even if batches would otherwise be sorted by length.
     """
     dataset, kwargs = run.task.dataset(split)
     if in_order and kwargs.keys() & {"max_tokens", "max_sentences"}:
         kwargs |= {"sort_by_length": False, "shuffle": False}
     if run.device is not None and run.device.type == "cpu":
-        kwargs.setdefault("pin_memory", False)  # a GPU that this run does not use is no reason to pin
-    if "seed" in kwargs:  # a seed of the split's own, which must not undo the change from epoch to epoch
+        kwargs.setdefault("pin_memory", False)  # pinning is useless if this run does not use the GPU
+    if "seed" in kwargs:  # a split's own seed must not make every epoch the same
         seed = derive(kwargs.pop("seed"), seed)
     try:
         return get_dataloader(dataset, seed=seed, place=place, **kwargs)
@@ -312,7 +312,7 @@ def loader_of(run: Run, split: str, seed: int = 0, place: EpochPosition = WHOLE,
         raise add_location(error, where_of(table), f"task.datasets.{split}") from error
 
 
-def _limited(loader: Iterable[Any], limit: int) -> Iterable[Any]:
+def _limit(loader: Iterable[Any], limit: int) -> Iterable[Any]:
     return itertools.islice(loader, limit) if limit else loader
 
 
@@ -324,74 +324,74 @@ def _length(loader: Any, limit: int) -> int | None:
     return min(length, limit) if limit else length
 
 
-def _finish_window(run: Run, pace: TrainingLog) -> None:
-    """Steps the last, partial accumulation window, with the count that it has."""
+def _finish_window(run: Run, training_log: TrainingLog) -> None:
+    """Make the update of the last, partial accumulation window."""
     run.updater.flush()
-    _after_update(run, pace)
+    _after_update(run, training_log)
 
 
 @contextlib.contextmanager
 def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Iterator[Bar]:
-    """The progress bar as global `pbar`; a bar around it waits meanwhile, since a terminal has one live line."""
+    """Show a progress bar and set the global `pbar`; an outer bar is paused because a terminal has one live line."""
     outer, begin = run.symbols.try_get_global("pbar"), time.monotonic()
     if isinstance(outer, Bar):
         outer.stop()
     bar = Bar(what, total, run.console or Terminal(), done)
     run.symbols.set_global("pbar", bar)
-    run.loggers.append(bar.take)
+    run.loggers.append(bar.update_values)
     try:
         with bar:
             yield bar
             bar.finish()
     finally:
-        run.loggers.remove(bar.take)
+        run.loggers.remove(bar.update_values)
         run.symbols.pop_global("pbar")
         if outer is not None:
             run.symbols.set_global("pbar", outer)
         if isinstance(outer, Bar):
-            outer.first += time.monotonic() - begin  # the wait is no part of its rate
+            outer.first += time.monotonic() - begin  # exclude the pause from its rate
             outer.start()
 
 
-def tell_left_out(run: Run) -> None:
-    """A training in which no update was made is none, whatever its evaluation says."""
+def check_skipped_updates(run: Run) -> None:
+    """Warn about skipped updates; raise an error if every update was skipped."""
     skipped, updates = run.updater.skipped, run.updater.attempts
     if skipped and skipped == updates and not run.precision.scales:
-        raise RunFailed(f"all {skipped} updates were left out, none was finite: nothing was learnt")
+        raise RunFailed(f"all {skipped} updates were skipped because none was finite: the model did not train")
     if skipped:
-        logger.warning("{} of {} updates were left out", skipped, updates)
+        logger.warning("{} of {} updates were skipped", skipped, updates)
 
 
 def _batch_size(kwargs: Mapping[str, Any]) -> str | None:
-    """What a batch holds; None where the pipes make it."""
+    """Describe the batch size; None if the pipes build the batches."""
     if kwargs.get("batch_size"):
-        return f"{kwargs['batch_size']}{' for each process' if kwargs.get('per_device') else ''}"
+        return f"{kwargs['batch_size']}{' per process' if kwargs.get('per_device') else ''}"
     budget = [f"{kwargs[key]:,} {what}" for key, what in BUDGETS.items() if kwargs.get(key)]
-    return f"at most {' and '.join(budget)} for each process" if budget else None
+    return f"at most {' and '.join(budget)} per process" if budget else None
 
 
 def announce(run: Run) -> None:
-    """Says before the first step what is going to happen: examples, batch, accumulation, updates."""
+    """Log the size of the training run before its first step: examples, batch size, updates, parameters."""
     dataset, kwargs = run.task.dataset("train")
     if "dev" in run.task.splits and _length(run.task.dataset("dev")[0], 0) == 0:
-        hint = "`alchemy data peek` shows what flows between its pipes"
+        hint = "run `alchemy data peek` to see the output of each pipe"
         raise AlchemyError("the data is empty", section="task.datasets.dev", hint=hint)
     steps = run.progress.epoch_steps if run.progress.epoch_steps is not None else open_feed(run, 0).total
     period, size = run.updater.period, kwargs.get("batch_size")
-    together = (size or 0) * period * (run.group.size if kwargs.get("per_device") else 1)
+    effective = (size or 0) * period * (run.group.size if kwargs.get("per_device") else 1)
     rows = {
         "examples": _length(dataset, 0) if size or "max_tokens" in kwargs or "max_sentences" in kwargs else None,
         "batch size": _batch_size(kwargs),
         "processes": run.group.size if run.group.size > 1 else None,
-        "batch size of an update": together if together != (size or 0) else None,
-        "steps an epoch": steps,
+        "effective batch size": effective if effective != (size or 0) else None,
+        "steps per epoch": steps,
         "accumulation": period if period > 1 else None,
-        "updates in all": run.train_sched.total_updates,
+        "total updates": run.train_sched.total_updates,
         "trainable parameters": sum(p.numel() for p in run.model.model.parameters() if p.requires_grad),
     }
-    told = {
+    shown = {
         name: f"{value:,}" if isinstance(value, int) else value for name, value in rows.items() if value is not None
     }
-    logger.info("training: {}", ", ".join(f"{name} {value}" for name, value in told.items()))
+    logger.info("training: {}", ", ".join(f"{name} {value}" for name, value in shown.items()))
     if run.group.size > 1 and is_unsplit(dataset):
         logger.warning(UNSPLIT, *[run.group.size] * 2)

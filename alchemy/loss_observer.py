@@ -1,4 +1,4 @@
-"""What a model hands to the updater, and who may watch what becomes of it."""
+"""The loss passed to the updater, and the observer interface of `alchemy.verify`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 @dataclass(slots=True)
 class Loss:
-    """The loss of a micro-batch as a sum and what it counts, with the outputs that it was computed from.
+    """The summed loss of a micro-batch and its count, with the model outputs.
 
-    `is_mean` says that the true count is unknown: `sum` is a mean, and `count` a weight.
+    `is_mean` means that the true count is unknown: `sum` is a mean and `count` a weight.
     """
 
     sum: Tensor
@@ -31,28 +31,28 @@ class Loss:
     is_mean: bool = False
 
     def merged(self) -> dict[str, Any]:
-        """The outputs with `loss_sum`, `count` and the mean `loss`, all without a graph."""
+        """Return the outputs plus `loss_sum`, `count` and the mean `loss`, detached from the graph."""
         total = self.sum.detach()
         return {**self.outputs, "loss_sum": total, "count": self.count, "loss": mean(total, self.count)}
 
 
 class Observer:
-    """Sees updates from the inside; this one ignores them, `alchemy.verify` has others."""
+    """Observer of updates that does nothing; `alchemy.verify` defines others."""
 
     def micro_batch(self, batch: object) -> Block:
-        """Around forward and backward of a micro-batch."""
+        """Return a context manager around forward and backward of a micro-batch."""
         return _NOTHING
 
     def loss(self, loss: Loss, optim: str) -> None:
-        """Called with every loss before its gradients are computed; `optim` names its optimizer, one of several."""
+        """Called with every loss before its backward pass; `optim` names one of several optimizers."""
 
     def backward(self) -> Block:
-        """Around a backward pass."""
+        """Return a context manager around a backward pass."""
         return _NOTHING
 
     def update(self, optim: AlchemyOptimizer) -> Block:
-        """Around the step of an optimizer, whose gradients are divided but not clipped yet."""
+        """Return a context manager around an optimizer step, with gradients divided but not clipped."""
         return _NOTHING
 
     def schedule(self) -> None:
-        """Called after an update, before the schedule moves."""
+        """Called after an update, before the schedule advances."""

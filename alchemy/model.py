@@ -1,4 +1,4 @@
-"""The contract of a model: a module, its outputs and loss, its weights on the disk."""
+"""Base class of models: the module, its outputs and loss, and saving and loading its weights."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from alchemy.legacy.backward import Default as Default
     from alchemy.legacy.backward import DefaultBackwardHandler as DefaultBackwardHandler
 
-# names of older projects, fetched when they are used
+# names used by older projects, imported lazily
 _OLD = dict.fromkeys(("BackwardHandler", "Default", "DefaultBackwardHandler"), "legacy.backward")
 _OLD["NotFinite"] = "update"
 __getattr__, _ = lazy("alchemy", _OLD)
 
 
 class AlchemyModel(Registrable):
-    """Wraps an `nn.Module`. A subclass calls `super().__init__()`, sets `self.model`, and returns outputs and a loss.
+    """Wrapper around an `nn.Module`. A subclass sets `self.model` and defines `forward` and `loss`.
 
     class Tagger(AlchemyModel):
         def __init__(self, *, hidden: int = 64) -> None:
@@ -50,22 +50,22 @@ class AlchemyModel(Registrable):
     _model: Any = None
     _backward: Any = None
     _modules_of: tuple[Any, list[nn.Module]] = (None, [])
-    _told = False  # that something cannot be saved
+    _warned = False  # about state that cannot be saved
 
     def __init__(self) -> None:
         self.run: Run = current_run()
 
     @classmethod
     def from_registry(cls, ty: str, *args: object, **kwargs: object) -> Any:
-        """The model named `ty`, as runners of a project build it."""
+        """Return the model named `ty`, for runners in projects."""
         model = super().from_registry(ty, *args, **kwargs)
         resolve("alchemy.legacy.adapt.adopt")(current_run(), model)
         return model
 
-    # -- its tables
+    # -- config tables
     @property
     def cfg(self) -> Any:
-        """The whole configuration."""
+        """The whole config."""
         return self.run.cfg
 
     @property
@@ -74,7 +74,7 @@ class AlchemyModel(Registrable):
 
     @property
     def criterion_cfg(self) -> Any:
-        """The table `[criterion]`; None where there is none, as in a test or an inference."""
+        """The table `[criterion]`; None if missing, for example in a test or inference config."""
         return self.run.cfg.get("criterion")
 
     @property
@@ -84,16 +84,16 @@ class AlchemyModel(Registrable):
     # -- the module
     @property
     def model(self) -> Any:
-        """The module, as it is wrapped now; may be replaced during training."""
+        """The module with its current wrappers; may be replaced during training."""
         if self._model is None:
-            hint = "set self.model = nn.Module in its constructor"
-            raise AlchemyError(f"{type(self).__name__} has no module yet", section="model", hint=hint)
+            hint = "set self.model to an nn.Module in the constructor"
+            raise AlchemyError(f"{type(self).__name__} has no module", section="model", hint=hint)
         return self._model
 
     @model.setter
     def model(self, model: object) -> None:
         if not isinstance(model, nn.Module):
-            logger.warning("model is set to a {}, which is not an nn.Module", type(model).__name__)
+            logger.warning("self.model is a {}, not an nn.Module", type(model).__name__)
         self._model = model
 
     @property
@@ -103,7 +103,7 @@ class AlchemyModel(Registrable):
 
     @property
     def backward(self) -> Any:
-        """The handler that models of older projects call inside `forward`, made when it is first asked for."""
+        """The handler that models of older projects call in `forward`; created on first access."""
         if self._backward is None:
             self._backward = resolve("alchemy.legacy.backward.build_handler")(self.run)
         return self._backward
@@ -117,7 +117,7 @@ class AlchemyModel(Registrable):
         return self._backward is not None
 
     def losses(self) -> dict[str, nn.Module]:
-        """Losses kept beside the module; where they have parameters, these are trained and saved with the model."""
+        """Return the losses outside the module; their parameters are trained and saved with the model."""
         inner = {id(module) for module in self.module.modules()} if self._model is not None else set()
         return {
             name: value
@@ -127,45 +127,45 @@ class AlchemyModel(Registrable):
             and id(value) not in inner
         }
 
-    # -- what a project defines
+    # -- defined by subclasses
     def forward(self, batch: Any) -> Mapping[str, Any]:
-        """The outputs for a batch, by name."""
+        """Return the outputs for a batch by name."""
         text = f"{type(self).__name__} must define forward(self, batch)"
-        raise AlchemyError(text, section="model", hint="it returns a dict of outputs, as {'logits': self.model(..)}")
+        raise AlchemyError(text, section="model", hint="return a dict of outputs: {'logits': self.model(..)}")
 
     def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
-        """The sum of the losses of a batch, and what it counts: samples, tokens, or the weights of targets."""
+        """Return the summed loss of a batch and its count: samples, tokens or the total weight of the targets."""
         text = f"{type(self).__name__} must define loss(self, outputs, batch)"
-        raise AlchemyError(text, section="model", hint="it returns the sum of the losses and their count")
+        raise AlchemyError(text, section="model", hint="return the sum of the losses and their count")
 
     def __call__(self, *args: object, **kwargs: object) -> Mapping[str, Any]:
         return self.forward(*args, **kwargs)
 
     def optim_params(self, **table: object) -> Any:
-        """What is optimized: parameters or groups. Gets every key of `[optim]`."""
+        """Return the parameters or parameter groups to optimize; receives every key of `[optim]`."""
         return list(self.module.parameters())
 
     def max_positions(self) -> int | None:
-        """The longest input that the model takes; None when there is no limit."""
+        """Return the maximum input length of the model; None means no limit."""
         return None
 
     def set_requires_grad(self, requires_grad: bool, mode: str, **kwargs: object) -> None:
-        """Freezes or thaws the parameters that `mode` names: "all", a prefix, a part of the name or a pattern."""
-        found = [param for name, param in self.module.named_parameters() if mode == "all" or matches(name, mode)]
-        if not found:
+        """Freeze or unfreeze the parameters that match `mode`: "all", a prefix, a part of the name or a pattern."""
+        params = [param for name, param in self.module.named_parameters() if mode == "all" or matches(name, mode)]
+        if not params:
             names = sorted({name.split(".")[0] for name, _ in self.module.named_parameters()})
-            hint = did_you_mean(mode, names) or f"there are {', '.join(names)}"
+            hint = did_you_mean(mode, names) or f"available: {', '.join(names)}"
             raise AlchemyError(f"no parameter matches {mode!r}", section="model", hint=hint)
-        for param in found:
+        for param in params:
             param.requires_grad = requires_grad
 
-    # -- as a module
+    # -- nn.Module interface
     def train(self, mode: bool = True) -> None:
         model = self.model
         if mode and isinstance(model, nn.Module):
             if self._modules_of[0] is not model:
                 self._modules_of = (model, list(model.modules()))
-            # the loop asks before every step; looking is 20 times cheaper than setting it again
+            # called before every step: checking is 20 times cheaper than setting the mode again
             if all([module.training for module in self._modules_of[1]]):  # noqa: C419 (a list is faster here)
                 return
         model.train(mode)
@@ -184,7 +184,7 @@ class AlchemyModel(Registrable):
         return (param for _, param in self.named_parameters())
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """The module's parameters, then those of losses as `criterion:gamma`."""
+        """Yield the parameters of the module, then those of the losses as `criterion:gamma`."""
         yield from self.module.named_parameters()
         for name, loss in self.losses().items():
             for inner, param in loss.named_parameters():
@@ -208,35 +208,36 @@ class AlchemyModel(Registrable):
             try:
                 module.load_state_dict(values[name], strict=strict)
             except RuntimeError as error:
-                raise AlchemyError(f"the saved weights do not fit {name or type(module).__name__}: {error}") from error
+                text = f"the saved weights do not match {name or type(module).__name__}: {error}"
+                raise AlchemyError(text) from error
 
     def save(self, path: str | Path, model: nn.Module | None = None) -> None:
-        """Writes the weights into the folder `path`: model.safetensors, and a file for each loss that has weights.
+        """Save the weights to the folder `path`: model.safetensors, and one file per loss with weights.
 
-        What a module keeps beside its tensors (`get_extra_state`) goes to model.extra.safetensors. With `model` the
-        weights of that module are written in place of the current ones.
+        Extra state of modules (`get_extra_state`) is saved to model.extra.safetensors. `model` saves the weights of
+        that module instead of the current ones.
         """
         modules = self.saved_modules() if model is None else {**self.saved_modules(), "model": unwrap(model)}
         save_all(modules, Path(path), self._save_extra)
 
     def _save_extra(self, module: nn.Module, folder: Path, name: str) -> None:
-        left_out = ", ".join(write_extra(module, folder, name))
-        if left_out and not self._told:
-            self._told = True
-            logger.warning("{}: neither a JSON value nor a tensor, so it is not saved with the weights", left_out)
+        unsaved = ", ".join(write_extra(module, folder, name))
+        if unsaved and not self._warned:
+            self._warned = True
+            logger.warning("{} is neither a JSON value nor a tensor and is not saved with the weights", unsaved)
 
     def load(self, path: str | Path, strict: bool = True) -> None:
-        """Reads the weights that `save` wrote, or a checkpoint: of that the averaged ones, where it has them.
+        """Load weights written by `save`, or those of a checkpoint, preferring averaged weights.
 
-        `strict=False` takes what fits by name.
+        `strict=False` loads only the weights whose names match.
         """
         for name, module in self.saved_modules().items():
             extra = read_extra(module, Path(path), name)
             load_weights(module, Path(path) / f"{name}.safetensors", strict, extra)
             if missing := extra_of(module).keys() - extra.keys():
-                logger.warning("{} has no {} of {}: it stays as it is", path, ", ".join(sorted(missing)), name)
+                logger.warning("{} has no {} for {}: keeping the current value", path, ", ".join(sorted(missing)), name)
         averaged = Path(path) / "ema.safetensors"
-        if averaged.is_file():  # of what is trained; buffers and frozen weights are the model's
+        if averaged.is_file():  # trained weights only; buffers and frozen weights come from the model
             load_partial(self.module, load_file(averaged))
 
     def saved_modules(self) -> dict[str, nn.Module]:

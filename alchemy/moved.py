@@ -1,8 +1,8 @@
-"""Modules that were renamed: configs and records that contain an old import path keep working."""
+"""Renamed modules, so that old import paths in configs and records keep working."""
 
 from __future__ import annotations
 
-# old module -> new module, for every module that contains something a config can name
+# old module -> new module, for modules whose names may appear in a config
 MOVED = {
     "alchemy.generate.beam": "alchemy.generate.beam_search",
     "alchemy.generate.hypothesis": "alchemy.generate.search",
@@ -32,7 +32,7 @@ MOVED = {
 
 
 def current_path(dotted: str) -> str:
-    """Return the import path under which something is found today.
+    """Return the current import path for a possibly old one.
 
     >>> current_path("alchemy.optim.parts.AdamW"), current_path("src.model.Net")
     ('alchemy.optim.optimizers.AdamW', 'src.model.Net')

@@ -1,4 +1,4 @@
-"""The optional collaborators of a run as Protocols, each with the null object that stands in for it."""
+"""Protocols for the optional collaborators of a run, each with its null object."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What is part of a checkpoint."""
+    """An object whose state is saved in checkpoints."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class _Stateless:
-    """Has nothing to save, and nothing to restore."""
+    """Base class for objects without state."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -43,7 +43,7 @@ class _Stateless:
 
 
 class ProcessGroup(Protocol):
-    """The processes that train one model together; every method is a call that all of them make."""
+    """The processes that train one model; all of them must call every method."""
 
     @property
     def rank(self) -> int: ...
@@ -63,7 +63,7 @@ class ProcessGroup(Protocol):
 
 
 class SingleProcess:
-    """The group of a run that has one process."""
+    """Null object: a run with a single process."""
 
     rank = local_rank = 0
     size = 1
@@ -98,7 +98,7 @@ class SingleProcess:
 
 
 class CheckpointsLike(Stateful, Protocol):
-    """What a run needs of its checkpoints."""
+    """Saves the checkpoints of a run and tracks the best score."""
 
     parts: dict[str, Any]
     unsaved: str
@@ -114,7 +114,7 @@ class CheckpointsLike(Stateful, Protocol):
 
 
 class NoCheckpoints(_Stateless):
-    """A run that keeps no state and knows no best score: one that does not train."""
+    """Null object: saves nothing and tracks no best score, for runs that do not train."""
 
     cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
     unsaved = ""
@@ -140,7 +140,7 @@ Digest = Callable[[], bytes | None] | bytes | None
 
 
 class SampleLedger(Stateful, Protocol):
-    """Where a run writes down which samples each update has seen."""
+    """Records which samples each update has seen."""
 
     def saw(self, ids: Sequence[int] | None, digest: Digest = None) -> None: ...
     def close_update(self, update: int, epoch: int) -> None: ...
@@ -158,7 +158,7 @@ class SampleLedger(Stateful, Protocol):
 
 
 class NoLedger(_Stateless):
-    """A run that does not write down which samples it has seen."""
+    """Null object: does not record samples."""
 
     dropped, error = 0, ""
     cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
@@ -186,7 +186,7 @@ class NoLedger(_Stateless):
 
 
 class MixedPrecision(Stateful, Protocol):
-    """In which numbers a run computes: `[precision]`."""
+    """Numeric precision of a run: `[precision]`."""
 
     @property
     def scales(self) -> bool: ...
@@ -201,7 +201,7 @@ class MixedPrecision(Stateful, Protocol):
 
 
 class FullPrecision(_Stateless):
-    """Numbers as the parameters have them: nothing is cast, scaled or compiled."""
+    """Null object: uses the dtype of the parameters, without casting, scaling or compilation."""
 
     scales = False
 
@@ -231,9 +231,9 @@ class FullPrecision(_Stateless):
 
 
 class Updater(Stateful, Protocol):
-    """Turns the losses of micro-batches into updates: `[backward]`. The loop drives it."""
+    """Turns the losses of micro-batches into updates: `[backward]`. Called by the training loop."""
 
-    period: int  # micro-batches of an update in this process
+    period: int  # micro-batches per update in this process
     nonfinite: str
     observer: Observer
 
@@ -248,29 +248,29 @@ class Updater(Stateful, Protocol):
     @property
     def is_full(self) -> bool: ...
     @property
-    def has_moved(self) -> bool: ...
+    def has_stepped(self) -> bool: ...
     @property
     def late(self) -> bool: ...
     @property
     def position(self) -> object: ...
     @property
-    def why_whole(self) -> str: ...
+    def no_split_reason(self) -> str: ...
     def micro_batch(self, batch: object, *, last: bool = False, real: bool = True) -> Block: ...
     def accumulate(self, loss: Loss, optim: str = "") -> None: ...
     def end_micro_batch(self) -> None: ...
     def step(self) -> StepResult: ...
     def flush(self) -> None: ...
     def drop_window(self) -> None: ...
-    def joined(self) -> Block: ...
+    def merge_losses(self) -> Block: ...
 
 
 class NoUpdater(_Stateless):
-    """A run that does not train."""
+    """Null object: for runs that do not train."""
 
     period, updates, attempts, skipped, nonfinite = 1, 0, 0, 0, "stop"
-    is_open = is_full = has_moved = late = False
+    is_open = is_full = has_stepped = late = False
     position: object = None
-    why_whole = "nothing is trained here"
+    no_split_reason = "this run does not train"
     observer: Observer
 
     def micro_batch(self, batch: object, *, last: bool = False, real: bool = True) -> Block:
@@ -291,19 +291,19 @@ class NoUpdater(_Stateless):
     def drop_window(self) -> None:
         pass
 
-    def joined(self) -> Block:
+    def merge_losses(self) -> Block:
         return _NOTHING
 
 
 class WeightAverage(Stateful, Protocol):
-    """Weights averaged over training: `[ema]`."""
+    """Averages the weights during training: `[ema]`."""
 
     def after_update(self, update: int) -> None: ...
     def applied(self) -> Block: ...
 
 
 class NoAverage(_Stateless):
-    """The weights are those of the last update."""
+    """Null object: uses the weights of the last update."""
 
     def after_update(self, update: int) -> None:
         pass
@@ -313,7 +313,7 @@ class NoAverage(_Stateless):
 
 
 class StopRules(Stateful, Protocol):
-    """What a run needs of its stop rules: each method returns the reason to stop, or nothing."""
+    """The stop rules of a run: each method returns a reason to stop, or an empty string."""
 
     def after_update(self, run: Run) -> str: ...
     def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str: ...
@@ -321,7 +321,7 @@ class StopRules(Stateful, Protocol):
 
 
 class NoRules(_Stateless):
-    """Nothing but the schedule says when training ends."""
+    """Null object: only the schedule ends training."""
 
     def after_update(self, run: Run) -> str:
         return ""

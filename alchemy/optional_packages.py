@@ -1,7 +1,7 @@
-"""Optional packages: which extra installs each, and the error where one is missing.
+"""Optional packages, the extras that install them, and the error for a missing package.
 
-A part declares what it imports, `packages = ("sacrebleu",)`, so that `alchemy check` finds what is missing without
-importing the part; the code that uses a package gets it from `import_package`.
+A part declares the packages it imports, `packages = ("sacrebleu",)`, so that `alchemy check` reports missing packages
+without importing the part; code that uses a package calls `import_package`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from alchemy.errors import AlchemyError
 
-# by the name that is imported; the extras are those of pyproject.toml
+# import name -> extra in pyproject.toml
 EXTRAS = {
     "tensorboard": "board",
     "pyarrow": "data",
@@ -36,9 +36,9 @@ _BY_SUFFIX = {".parquet": "pyarrow", ".zst": "zstandard"}
 
 
 def import_package(name: str, needed_by: str) -> Any:
-    """An optional package, or a module of one, imported when it is used."""
+    """Import an optional package or one of its modules."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # what a library says of its own imports is nothing to a user
+        with warnings.catch_warnings(action="ignore"):  # import warnings of a library do not concern the user
             return importlib.import_module(name)
     except ImportError as error:
         text, hint = explain_missing(name, needed_by)
@@ -46,7 +46,7 @@ def import_package(name: str, needed_by: str) -> Any:
 
 
 def explain_missing(name: str, needed_by: str) -> tuple[str, str]:
-    """What is wrong where a package is missing, and how to install it.
+    """Return the error message for a missing package and the command to install it.
 
     >>> explain_missing("sklearn.metrics", "F1")
     ('F1 needs the package scikit-learn', "pip install 'alchemy[score]'")
@@ -57,20 +57,20 @@ def explain_missing(name: str, needed_by: str) -> tuple[str, str]:
 
 
 def how_to_install(name: str) -> str:
-    """The command that installs a package, by its import name."""
+    """Return the command that installs a package, given its import name."""
     return f"pip install 'alchemy[{EXTRAS[name]}]'" if name in EXTRAS else f"pip install {name}"
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package can be found; it is not imported."""
+    """Whether a package is installed, without importing it."""
     try:
-        return find_spec(name.partition(".")[0]) is not None  # to find a module of it would import it
+        return find_spec(name.partition(".")[0]) is not None  # looking up a submodule would import the package
     except (ImportError, ValueError):
         return False
 
 
 def package_of_file(path: str) -> str:
-    """The optional package that reads files of this name, if any.
+    """Return the optional package needed to read a file, or an empty string.
 
     >>> package_of_file("a/b.parquet"), package_of_file("a.csv")
     ('pyarrow', '')

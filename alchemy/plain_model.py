@@ -1,4 +1,4 @@
-"""A plain `nn.Module` as a model, and the table `[model]` that names it or one of alchemy's."""
+"""Build the model of `[model]`, including plain `nn.Module` classes."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from alchemy.nn.losses import build_loss, check_target
 from alchemy.nn.partial_load import load_partial
 from alchemy.registry import build, construct, parameters, resolve, where_of
 
-# keys of [model] that are ours and never reach the constructor of a plain module
+# keys of [model] that are not passed to the constructor of a plain module
 RESERVED = ("inputs", "outputs", "freeze", "load", "model_path")
 WEIGHTS = "model.safetensors"
-IGNORED = -100  # the label that modules with their own loss do not count
+IGNORED = -100  # the label ignored by modules that compute their own loss
 
 
 def build_model(run: Run, weights: Path | None = None) -> AlchemyModel:
-    """The model that `[model]` names, with the weights of `model_path` where its constructor does not read them.
+    """Build the model of `[model]` and load `model_path`, unless its constructor does so.
 
-    `weights` is a checkpoint that overrides `model_path`; a model with its own format gets it as its `model_path`.
+    `weights` is a checkpoint that overrides `model_path`; a model with a custom format receives it as `model_path`.
     """
     table = run.table("model")
     if "type" not in table:
-        hint = 'such as type = "src.model.Model"'
-        raise AlchemyError("a run needs a table [model] with a 'type'", section="model", hint=hint)
+        hint = 'for example type = "src.model.Model"'
+        raise AlchemyError("missing 'type': a run needs a [model] table with a 'type'", section="model", hint=hint)
     maker = _maker(str(table["type"]))
     if maker is not None:
         if weights is not None:
@@ -55,12 +55,12 @@ def build_model(run: Run, weights: Path | None = None) -> AlchemyModel:
 
 
 def _is_ours(weights: Path, kind: type[AlchemyModel]) -> bool:
-    """Whether `AlchemyModel.load` reads weights: of a checkpoint, or of a model that saves no files of its own."""
+    """Whether `AlchemyModel.load` can read the weights: a checkpoint, or a model without a custom `save`."""
     return (weights / MANIFEST).is_file() or (kind.save is AlchemyModel.save and (weights / WEIGHTS).is_file())
 
 
 def _maker(name: str) -> Callable[..., Any] | None:
-    """The module class, or a callable that returns a module; None where the registry is to find a model, or to fail."""
+    """Return the module class or factory named `name`; None if it is a registered model or unknown."""
     try:
         AlchemyModel.resolve_registered_module(name)
     except AlchemyError as error:
@@ -78,27 +78,27 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
     names, takes_any = parameters(maker)
     taken = [key for key in RESERVED if key in names]
     if taken:
-        text = f"{taken[0]!r} is a key of alchemy and an argument of {table['type']}"
-        hint = f"rename the argument, or wrap it in a function that takes another name for {taken[0]!r}"
+        text = f"{taken[0]!r} is both a reserved key of [model] and an argument of {table['type']}"
+        hint = f"rename the argument, or wrap the class in a function with another name for {taken[0]!r}"
         raise AlchemyError(text, where=where_of(table, taken[0]), section="model", hint=hint)
     unknown = [key for key in table if key not in ("type", *RESERVED)]
-    if unknown and not names and not takes_any:  # `construct` takes such a class for one that reads its table itself
+    if unknown and not names and not takes_any:  # `construct` assumes that such a class reads its table itself
         text = f"{table['type']} takes no {unknown[0]!r}"
-        hint = did_you_mean(unknown[0], RESERVED) or "its constructor takes nothing"
+        hint = did_you_mean(unknown[0], RESERVED) or "its constructor takes no arguments"
         raise AlchemyError(text, where=where_of(table, unknown[0]), section="model", hint=hint)
     made = construct(maker, table, drop=("type", *RESERVED), section="model")
     if not isinstance(made, nn.Module):
-        text = f"{table['type']} gives a {type(made).__name__}, expected an nn.Module"
+        text = f"{table['type']} returned a {type(made).__name__}, expected an nn.Module"
         raise AlchemyError(text, where=where_of(table, "type"), section="model")
     return made
 
 
 class PlainModel(AlchemyModel):
-    """Feeds the fields of a batch to a module, names what it returns, and computes the loss of `[criterion]`.
+    """A model around a plain module: passes it the fields of a batch and computes the loss of `[criterion]`.
 
-    Fields go to `forward` by parameter name; `inputs = { parameter = "field" }` maps others, a tuple goes by position.
-    A tensor becomes the output `logits`, a tuple is named by `outputs`, a dict stays as it is. `freeze` names
-    parameters that are not trained, `load` a file or folder whose weights are taken as far as they fit.
+    Fields are passed to `forward` by parameter name; `inputs = { parameter = "field" }` maps other names. A tuple is
+    passed by position. A returned tensor becomes the output `logits`, a tuple is named by `outputs`, a dict is kept.
+    `freeze` names parameters that are not trained, `load` a file or folder from which matching weights are loaded.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class PlainModel(AlchemyModel):
         super().__init__()
         self.model = module
         self.names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-        self._fields = _fields(module, inputs)
+        self._fields = _map_fields(module, inputs)
         self._shifts = _predicts_next(module)
         table = dict(self.criterion_cfg or {})
         self.target, self.scored = table.pop("target", ""), table.pop("output", "")
@@ -130,41 +130,41 @@ class PlainModel(AlchemyModel):
         if isinstance(batch, Mapping):
             inputs = {name: batch[field] for name, field in self._fields.of(batch)}
             try:
-                found = self.model(**inputs)
+                result = self.model(**inputs)
             except IndexError as error:
-                if "labels" in inputs:  # of which the module computes its own loss
+                if "labels" in inputs:  # the module computes its own loss from them
                     check_target(error, inputs["labels"])
                 raise
         elif isinstance(batch, tuple | list):
-            found = self.model(*self._fields.by_position(batch, has_target=self.criterion is not None))
+            result = self.model(*self._fields.by_position(batch, has_target=self.criterion is not None))
         else:
-            found = self.model(batch)
-        return self._named(found)
+            result = self.model(batch)
+        return self._name_outputs(result)
 
-    def _named(self, found: object) -> Mapping[str, Any]:
-        if isinstance(found, Mapping):
-            return found
-        if found is None:
+    def _name_outputs(self, result: object) -> Mapping[str, Any]:
+        if isinstance(result, Mapping):
+            return result
+        if result is None:
             text = f"{type(self.module).__name__}.forward returned None"
-            raise AlchemyError(text, section="model", hint="return the logits: does it lack a `return`?")
-        values = (found,) if isinstance(found, Tensor) else found
+            raise AlchemyError(text, section="model", hint="return the logits; is a `return` missing?")
+        values = (result,) if isinstance(result, Tensor) else result
         if not isinstance(values, tuple | list) or len(values) != len(self.names):
-            got = f"{len(values)} values" if isinstance(values, tuple | list) else f"a {type(found).__name__}"
-            text = f"{type(self.module).__name__}.forward returned {got}, and [model] outputs names {len(self.names)}"
-            raise AlchemyError(text, section="model", hint='name each of them, as outputs = ["logits", "state"]')
+            got = f"{len(values)} values" if isinstance(values, tuple | list) else f"a {type(result).__name__}"
+            text = f"{type(self.module).__name__}.forward returned {got}, but [model] outputs names {len(self.names)}"
+            raise AlchemyError(text, section="model", hint='name each output: outputs = ["logits", "state"]')
         return dict(zip(self.names, values, strict=True))
 
     def loss(self, outputs: Mapping[str, Any], batch: Any) -> Any:
         if self.criterion is not None:
             return self.criterion(self._output(outputs), self._target(batch))
         if outputs.get("loss") is None:
-            hint = 'add [criterion] with a type and target = "label", or let forward return its loss'
-            text = f"there is no [criterion], and {type(self.module).__name__} returned no 'loss'"
+            hint = 'add [criterion] with a type and target = "label", or return a loss from forward'
+            text = f"no [criterion], and {type(self.module).__name__} returned no 'loss'"
             raise AlchemyError(text, section="criterion", hint=hint)
         return self._own_loss(outputs, batch)
 
     def _own_loss(self, outputs: Mapping[str, Any], batch: object) -> Loss:
-        """A loss that the module computed: a mean over its labels, where it has any."""
+        """Return a loss computed by the module: a mean over its labels, if it has any."""
         loss: Tensor = outputs["loss"]
         labels = batch.get(self._fields.label) if isinstance(batch, Mapping) else None
         if not isinstance(labels, Tensor):
@@ -174,7 +174,7 @@ class PlainModel(AlchemyModel):
         count: int | Tensor = labels.numel() if labels.is_floating_point() else labels.ne(IGNORED).sum()
         if isinstance(count, Tensor) and loss.device.type == "cpu":
             count = int(count)
-            if not count:  # a mean over nothing is NaN
+            if not count:  # the mean of no labels is NaN
                 return Loss(outputs["logits"].sum() * 0, 0, outputs)
         return Loss(loss * count, count, outputs)
 
@@ -183,7 +183,7 @@ class PlainModel(AlchemyModel):
         if name not in outputs:
             named = next(iter(map(str, outputs)), name)
             hint = did_you_mean(name, map(str, outputs)) or f'name it: output = "{named}" in [criterion]'
-            text = f"the loss is of the output {name!r}, and there are {', '.join(map(str, outputs)) or 'none'}"
+            text = f"the loss needs the output {name!r}; available: {', '.join(map(str, outputs)) or 'none'}"
             raise AlchemyError(text, section="criterion", hint=hint)
         return outputs[name]
 
@@ -191,8 +191,8 @@ class PlainModel(AlchemyModel):
         if isinstance(batch, tuple | list) and not self.target:
             return batch[-1]
         if not self.target:
-            hint = 'such as target = "label"'
-            raise AlchemyError("[criterion] does not say which field has the targets", section="criterion", hint=hint)
+            hint = 'for example target = "label"'
+            raise AlchemyError("[criterion] does not name the target field", section="criterion", hint=hint)
         if not isinstance(batch, Mapping) or self.target not in batch:
             fields = list(map(str, batch)) if isinstance(batch, Mapping) else []
             hint = did_you_mean(self.target, fields) or f"the batch has {', '.join(fields) or 'no named fields'}"
@@ -202,42 +202,42 @@ class PlainModel(AlchemyModel):
     def _warm_start(self, path: Path) -> None:
         file = path / "model.safetensors" if path.is_dir() else path
         if not file.is_file():
-            raise AlchemyError(f"there is no file {file}", section="model", hint="load names a .safetensors file")
+            raise AlchemyError(f"file not found: {file}", section="model", hint="set load to a .safetensors file")
         logger.info("{}: {}", file, load_partial(self.module, load_file(file)))
 
 
 class _Fields:
-    """Which field of a batch goes to which parameter of a module's `forward`."""
+    """The mapping from the fields of a batch to the parameters of `forward`."""
 
     def __init__(self, title: str, names: Mapping[str, bool], mapped: Mapping[str, str]) -> None:
         self.title, self.names, self.mapped = title, names, dict(mapped)
         self.label = self.mapped.get("labels", "labels")
 
     def of(self, batch: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """`(parameter, field)` for everything that the batch can give; raises where a required one is missing."""
+        """Return `(parameter, field)` for all available fields; raise an error if a required field is missing."""
         pairs = {name: self.mapped.get(name, name) for name in (*self.names, *self.mapped)}
         missing = [(n, field) for n, field in pairs.items() if field not in batch and self.names.get(n, True)]
         if missing:
             name, field = missing[0]
             fields = ", ".join(map(str, batch))
-            way = f'the batch has {fields}: map one of them, as inputs = {{ {name} = ".." }}'
+            way = f'the batch has {fields}: map one of them with inputs = {{ {name} = ".." }}'
             hint = did_you_mean(field, map(str, batch)) or way
             raise AlchemyError(
-                f"{self.title}.forward needs {name!r}, and the batch has no field {field!r}", section="model", hint=hint
+                f"{self.title}.forward needs {name!r}, but the batch has no field {field!r}", section="model", hint=hint
             )
         return [(name, field) for name, field in pairs.items() if field in batch]
 
     def by_position(self, batch: Sequence[Any], *, has_target: bool) -> Sequence[Any]:
-        """The elements of a tuple that `forward` takes; its last one may be the target of the criterion."""
+        """Return the elements of a tuple that `forward` takes; the last one may be the target."""
         needed = sum(self.names.values())
         if len(batch) < needed:
-            text = f"{self.title}.forward needs {needed} arguments, and the batch has {len(batch)} elements"
+            text = f"{self.title}.forward needs {needed} arguments, but the batch has {len(batch)} elements"
             raise AlchemyError(text, section="model", hint=f"it takes {', '.join(self.names)}")
         inputs = batch[:-1] if has_target and len(batch) > needed else batch
         return inputs[: len(self.names)]
 
 
-def _fields(module: nn.Module, mapped: Mapping[str, str]) -> _Fields:
+def _map_fields(module: nn.Module, mapped: Mapping[str, str]) -> _Fields:
     rows = inspect.signature(module.forward).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = {row.name: row.default is inspect.Parameter.empty for row in rows if row.kind in named}
@@ -251,7 +251,7 @@ def _fields(module: nn.Module, mapped: Mapping[str, str]) -> _Fields:
 
 
 def _predicts_next(module: nn.Module) -> bool:
-    """Whether a module is one of transformers' causal language models, which shift their labels by one."""
+    """Whether a module is a causal language model of transformers, which shifts its labels by one."""
     if "transformers" not in sys.modules:
         return False
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES

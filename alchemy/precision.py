@@ -1,4 +1,4 @@
-"""In which numbers a model computes, and what it does to save memory: the table `[precision]`."""
+"""Mixed precision, compilation and memory savings: the table `[precision]`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from alchemy.optim import AlchemyOptimizer
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_AS_IT_IS: contextlib.nullcontext[None] = contextlib.nullcontext()
+_NO_CONTEXT: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 Step = Callable[..., Any]
 
 
 class Precision(Registrable):
-    """Mixed precision, loss scaling, recomputation, compilation, and what happens when memory runs out.
+    """Mixed precision, loss scaling, activation recomputation, compilation and out-of-memory handling.
 
-    The weights stay as they are; with `dtype` the model computes in bfloat16 or float16 where torch holds that to be
-    safe. `recompute` names modules that compute their activations twice to keep none. `compile = true`, or a table with
-    the arguments of `torch.compile`. `halve_on_oom` cuts a batch that does not fit; its gradient stays the same.
+    The weights keep their dtype; `dtype` runs operations in bfloat16 or float16 where autocast considers it safe.
+    `recompute` names modules whose activations are recomputed in the backward pass instead of stored. `compile` is true
+    or a table with the arguments of `torch.compile`. `halve_on_oom` splits a batch that does not fit into memory; the
+    gradient stays the same.
     """
 
     def __init__(
@@ -52,40 +53,40 @@ class Precision(Registrable):
         self.dtype, self.compile, self.halve_on_oom = DTYPES[dtype], compile, halve_on_oom
         self.recompute = [recompute] if isinstance(recompute, str) else list(recompute)
         self.loss_scale = LossScale(scale, scale_every) if dtype == "fp16" else None
-        self._told = False
+        self._warned = False
         if anomaly:
             self.run.exits.enter_context(torch.autograd.set_detect_anomaly(True))
 
     # -- the model
     def prepare(self, model: AlchemyModel) -> None:
-        """Called once, when model and optimizer are built, and before the model is wrapped for several processes."""
+        """Prepare the model; called once, after the optimizer is built and before the model is wrapped in DDP."""
         if self.recompute:
             names = recompute(model.module, self.recompute)
-            logger.info("recomputed in the backward pass: {}", ", ".join(names))
+            logger.info("activations recomputed in the backward pass: {}", ", ".join(names))
         if self.loss_scale is not None and self._device == "cpu":
-            logger.warning("[precision] fp16 on a CPU is slow and loses accuracy; bf16 needs no scale")
+            logger.warning("[precision] fp16 is slow and inaccurate on a CPU; bf16 needs no loss scaling")
         if self.loss_scale is not None and any(p.dtype is torch.float16 for p in model.parameters()):
-            hint = "load them as float32; dtype = 'fp16' casts where it is safe"
+            hint = "load them as float32; dtype = 'fp16' casts operations where it is safe"
             raise AlchemyError(
-                "the weights are float16, in which updates are rounded away", section="precision", hint=hint
+                "the weights are float16, which rounds small updates to zero", section="precision", hint=hint
             )
         if self.compile is not False:
             options = self.compile if isinstance(self.compile, Mapping) else {}
-            model.model.compile(**options)  # in place: the names of the weights stay as they are
+            model.model.compile(**options)  # in place, so that the names of the weights do not change
 
     # -- one step
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside, operations for which it is safe compute in `dtype`."""
-        return _AS_IT_IS if self.dtype is torch.float32 else torch.autocast(self._device, self.dtype)
+        """Return a context manager that runs operations in `dtype` where it is safe."""
+        return _NO_CONTEXT if self.dtype is torch.float32 else torch.autocast(self._device, self.dtype)
 
     @property
     def _device(self) -> str:
         return "cpu" if self.run.device is None else self.run.device.type
 
     def attempt(self, step: Step, batch: object, **kwargs: object) -> Any:
-        """`step(batch)` under autocast; where memory runs out, its halves, or an error that says what would help.
+        """Run `step(batch)` under autocast; if memory runs out, run it on two halves or raise an error with remedies.
 
-        Only a training step whose window has not moved yet is halved: the halves add the same sums to the same window.
+        Only a training step that has not changed its window is split: the halves add the same sums to the same window.
         """
         before = self._position()
         try:
@@ -94,80 +95,80 @@ class Precision(Registrable):
         except Exception as error:
             if not is_oom(error):
                 raise
-            why = self._why_whole(batch, before != self._position())
+            why = self._no_split_reason(batch, before != self._position())
             if why is not None:
                 raise explain_oom(error, describe(batch), why) from error
-        # here the error is gone, and with it the frames that hold what the step had computed
-        return self._in_halves(step, batch)
+        # outside the except block, so that the frames holding the step's tensors are released
+        return self._run_halves(step, batch)
 
     def _position(self) -> object:
-        """Where the window stands; only asked where a batch may be halved."""
+        """Return the position of the window, only needed if a batch may be split."""
         return self.run.updater.position if self.halve_on_oom else None
 
-    def _why_whole(self, batch: object, moved: bool) -> str | None:
-        """Why a batch is not halved: a reason, nothing where nobody asked for it, or None where it can be."""
+    def _no_split_reason(self, batch: object, moved: bool) -> str | None:
+        """Return why a batch is not split: a reason, an empty string if splitting is disabled, or None if it can be."""
         if not self.halve_on_oom or not torch.is_grad_enabled():
             return ""
         if self.run.group.size > 1:
-            return "not halved: the other processes would wait for a step that this one does not take"
-        if self.run.updater.why_whole:
-            return f"not halved: {self.run.updater.why_whole}"
+            return "batch not split: the other processes would wait for this one"
+        if self.run.updater.no_split_reason:
+            return f"batch not split: {self.run.updater.no_split_reason}"
         if moved:
-            return "not halved: the step had made a part of its update already"
-        return None if halves(batch) is not None else "not halved: it has one sample, or it is not plain where to cut"
+            return "batch not split: part of the update was already made"
+        return None if halves(batch) is not None else "batch not split: one sample, or no clear batch dimension"
 
-    def _in_halves(self, step: Step, batch: object) -> Any:
+    def _run_halves(self, step: Step, batch: object) -> Any:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        if not self._told:
-            self._told = True
-            logger.warning("out of memory: {} is computed in halves; a smaller batch_size is faster", describe(batch))
-        with self.run.updater.joined():
-            answers = [_of_sums(self.attempt(step, half), batch) for half in halves(batch) or ()]
-        return answers[-1][0], merge_halves([outputs for _, outputs in answers])
+        if not self._warned:
+            self._warned = True
+            logger.warning("out of memory: splitting {} in halves; a smaller batch_size is faster", describe(batch))
+        with self.run.updater.merge_losses():
+            results = [_check_sums(self.attempt(step, half), batch) for half in halves(batch) or ()]
+        return results[-1][0], merge_halves([outputs for _, outputs in results])
 
     # -- the backward pass and the update
     def gradients(self) -> contextlib.AbstractContextManager[Any]:
-        """Around a backward pass: it takes the types of its forward and is not cast again; and it adds all or nothing.
+        """Return a context manager around a backward pass: no autocast, and gradients are added all or nothing.
 
-        Where memory runs out in the middle of it, a batch can only be halved if none of its gradients stay.
+        If memory runs out during the pass, the batch can only be split if none of its gradients remain.
         """
-        # with several processes no batch is halved, and DDP must find the gradients of the window where they are
+        # batches are not split with several processes, and DDP needs the gradients of the window in place
         if not self.halve_on_oom or self.run.group.size > 1:
-            return self._uncast()
-        around = contextlib.ExitStack()
-        around.enter_context(self._uncast())
-        around.enter_context(gradients_kept(self.run.optim.params))
-        return around
+            return self._no_autocast()
+        stack = contextlib.ExitStack()
+        stack.enter_context(self._no_autocast())
+        stack.enter_context(gradients_kept(self.run.optim.params))
+        return stack
 
-    def _uncast(self) -> contextlib.AbstractContextManager[Any]:
-        return _AS_IT_IS if self.dtype is torch.float32 else torch.autocast(self._device, enabled=False)
+    def _no_autocast(self) -> contextlib.AbstractContextManager[Any]:
+        return _NO_CONTEXT if self.dtype is torch.float32 else torch.autocast(self._device, enabled=False)
 
     @property
     def scales(self) -> bool:
-        """Whether an update may be left out only because the scale was too large."""
+        """Whether updates may be skipped because the loss scale is too large."""
         return self.loss_scale is not None
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss that gradients are taken of, large enough that those in float16 do not vanish."""
+        """Scale the loss so that float16 gradients do not underflow."""
         if self.loss_scale is None:
             return loss
-        # a float16 times 65536 is infinite
+        # 65536 overflows float16
         return (loss.float() if loss.dtype.itemsize < 4 else loss) * self.loss_scale.value
 
     def unscale(self, optim: AlchemyOptimizer) -> None:
-        """Takes the scale out of the gradients of a window, before anybody divides or clips them."""
+        """Remove the loss scale from the gradients before they are divided or clipped."""
         if self.loss_scale is not None:
             self.loss_scale.unscale(optim.params)
 
     def accepts(self, optim: AlchemyOptimizer) -> bool:
-        """Whether an update may be made; False where gradients had overflown, which lowers the scale."""
+        """Return whether to make the update; if gradients overflowed, lower the scale and return False."""
         scale = self.loss_scale
         if scale is None:
             return True
         before, good = scale.value, scale.is_good()
         if scale.value != before and self.run.optim is not optim:
-            # windows of other optimizers are open, and must go on with one scale; a power of 2 changes no digit
+            # rescale the open windows of other optimizers; a power of 2 is exact
             own = {id(param) for param in optim.params}
             waiting = [p.grad for p in self.run.optim.params if p.grad is not None and id(p) not in own]
             for grad in waiting:
@@ -175,7 +176,7 @@ class Precision(Registrable):
         return good
 
     def after_step(self) -> None:
-        """Forgets casts of the weights as they were: a second forward in this step must see the new ones."""
+        """Clear cached casts of the weights, so that a second forward pass in this step sees the new weights."""
         torch.clear_autocast_cache()
 
     # -- state
@@ -187,19 +188,17 @@ class Precision(Registrable):
             self.loss_scale.load_state_dict(state)
 
 
-def _of_sums(answer: object, batch: object) -> tuple[str, Mapping[str, Any]]:
-    """The text and the outputs of a half; means cannot be put together again, since nobody knows their weights."""
-    text, outputs = answer if isinstance(answer, tuple) and len(answer) == 2 else ("", answer)
+def _check_sums(result: object, batch: object) -> tuple[str, Mapping[str, Any]]:
+    """Return the text and the outputs of a half; raise an error for a mean loss, whose weight is unknown."""
+    text, outputs = result if isinstance(result, tuple) and len(result) == 2 else ("", result)
     if not isinstance(outputs, Mapping) or not {"loss_sum", "count"} <= outputs.keys():
         hint = "return a sum and its count as the loss, or set halve_on_oom = false"
-        raise RunFailed(
-            f"out of memory on a batch of {describe(batch)}, and the halves of a mean loss differ", hint=hint
-        )
+        raise RunFailed(f"out of memory on a batch of {describe(batch)}, and a mean loss cannot be split", hint=hint)
     return text, outputs
 
 
 def build_precision(run: Run) -> Precision:
-    """What `[precision]` says; without the table full precision, which still explains a lack of memory."""
+    """Build the precision of `[precision]`, by default full precision with out-of-memory error messages."""
     table = run.table("precision")
     make = build if "type" in table else construct
     precision: Precision = make(Precision, table, section="precision")

@@ -1,4 +1,4 @@
-"""Answers questions with a trained task: questions become samples, samples batches, outputs one answer each."""
+"""Predict with a trained task: turn inputs into samples and batches, and outputs into one prediction per input."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from alchemy.task import AlchemyTask
 from alchemy.tasks.data_checks import Samples
 from alchemy.tasks.text_task import TextTask
 
-PlacedQuestions = list[tuple[str, Any]]  # the place that an error names, and what is asked
+LocatedInputs = list[tuple[str, Any]]  # (location for error messages, input)
 
 
-class Answers(NamedTuple):
-    """The answers to the questions up to the first wrong one, and what is wrong with that."""
+class Predictions(NamedTuple):
+    """The predictions up to the first invalid input, and the error for that input."""
 
     rows: list[dict[str, Any]]
     failure: AlchemyError | None
 
 
-class Questions(Protocol):
-    """Answers questions in the order in which they are asked."""
+class InputHandler(Protocol):
+    """Predicts for a list of inputs, in order."""
 
-    def answer(self, asked: PlacedQuestions, batch_size: int) -> Answers: ...
+    def predict(self, inputs: LocatedInputs, batch_size: int) -> Predictions: ...
 
 
 @runtime_checkable
-class Askable(Protocol):
-    """A task that can be asked: a question becomes a sample, samples what the model reads, and these a batch."""
+class EncodingTask(Protocol):
+    """A task that turns inputs into samples, encodes them and defines how they are batched."""
 
     @property
     def cfg(self) -> Table: ...
@@ -60,39 +60,36 @@ class Askable(Protocol):
 
 
 @runtime_checkable
-class _Questioned(Protocol):
-    """A task of a project that says what a question means, as a row that the pipes read."""
+class _CustomInput(Protocol):
+    """A task whose `question` turns an input into a row for its pipes."""
 
     def question(self, item: object, /) -> Any: ...
 
 
-def asks_itself(kind: type) -> bool:
-    """Whether a class of tasks turns questions into samples itself; others are asked through the pipes of a split."""
+def encodes_inputs(kind: type) -> bool:
+    """Whether a task class turns inputs into samples itself; other tasks use the pipes of a split."""
     return {"question", "encoded", "collate_options"} <= set(dir(kind))
 
 
 def takes_rows(document: Document) -> bool:
-    """Whether the task of a config is asked with rows that go through its pipes."""
-    return not asks_itself(AlchemyTask.resolve_registered_module(str(document.table("task").get("type"))))
+    """Whether the inputs of the task of a config are rows for its pipes."""
+    return not encodes_inputs(AlchemyTask.resolve_registered_module(str(document.table("task").get("type"))))
 
 
-def questions_of(run: Run, *, pipes: bool = True) -> Questions:
-    """How to ask the task of a run; without `pipes` questions are samples already."""
+def build_input_handler(run: Run, *, pipes: bool = True) -> InputHandler:
+    """Return the input handler for the task of a run; without `pipes`, inputs are already samples."""
     task: AlchemyTask = run.task
-    return EncodedQuestions(run, task) if isinstance(task, Askable) else PipedQuestions(run, task, pipes=pipes)
+    return EncodedInputs(run, task) if isinstance(task, EncodingTask) else PipedInputs(run, task, pipes=pipes)
 
 
 class _Source(Sequence[Any]):
-    """Samples that know where they come from, as those of a processor do; others take their place when they are asked.
-
-    So that pipes over them are built once.
-    """
+    """A replaceable list of samples with their locations, so that the pipes over it are built only once."""
 
     def __init__(self) -> None:
         self.samples: list[Any] = []
         self.places: Sequence[str] = ()
 
-    def ask(self, samples: list[Any], places: Sequence[str]) -> None:
+    def replace(self, samples: list[Any], places: Sequence[str]) -> None:
         self.samples, self.places = samples, places
 
     def where(self, index: int) -> str:
@@ -105,90 +102,90 @@ class _Source(Sequence[Any]):
         return len(self.samples)
 
 
-class EncodedQuestions:
-    """Questions to a task that encodes them itself, those of like length together."""
+class EncodedInputs:
+    """Inputs of a task that encodes them itself, batched by length."""
 
-    def __init__(self, run: Run, task: Askable) -> None:
+    def __init__(self, run: Run, task: EncodingTask) -> None:
         self.run, self.task, self.longest = run, task, run.model.max_positions()
         self._collate = import_named(_collate_table(task), what="collate_fn")
-        self._asked = _Source()
-        self._source = _behind_pipes(task, self._asked)
+        self._inputs = _Source()
+        self._source = _apply_pipes(task, self._inputs)
 
-    def answer(self, asked: PlacedQuestions, batch_size: int) -> Answers:
-        samples, failure = self._samples(asked)
+    def predict(self, inputs: LocatedInputs, batch_size: int) -> Predictions:
+        samples, failure = self._samples(inputs)
         rows: list[Any] = [None] * len(samples)
-        # texts of like length together: the less padding, the faster
+        # batches of similar length need less padding and are faster
         order = sorted(range(len(samples)), key=lambda place: len(samples[place].get(self.task.reads, ())))
         for start in range(0, len(order), batch_size):
             places = order[start : start + batch_size]
             batch = self._collate([samples[place] for place in places])
             for place, row in zip(places, _run(self.run, self.task, batch), strict=True):
                 rows[place] = row
-        return Answers(rows, failure)
+        return Predictions(rows, failure)
 
-    def _samples(self, asked: PlacedQuestions) -> tuple[list[dict[str, Any]], AlchemyError | None]:
+    def _samples(self, inputs: LocatedInputs) -> tuple[list[dict[str, Any]], AlchemyError | None]:
         raw: list[Any] = []
         failure = None
-        for where, item in asked:
+        for where, item in inputs:
             try:
                 raw.append(self.task.question(item))
             except AlchemyError as error:
                 failure = AlchemyError(error.problem.message, where=where, hint=error.problem.hint)
                 break
-        self._asked.ask(raw, [where for where, _ in asked])
+        self._inputs.replace(raw, [where for where, _ in inputs])
         encoded: Samples = self.task.encoded(self._source) if raw else ()
-        made: list[dict[str, Any]] = []
+        samples: list[dict[str, Any]] = []
         try:
             for place in range(len(raw)):
-                made.append(encoded[place])
-                self._check_length(made[-1], asked[place][0])
+                samples.append(encoded[place])
+                self._check_length(samples[-1], inputs[place][0])
             if isinstance(self.task, TextTask) and raw:
-                self.task.warn_of_cuts("questions", encoded)
+                self.task.warn_of_cuts("inputs", encoded)
         except AlchemyError as error:
-            return made[:place], error
-        except Exception as error:  # of a function that a pipe calls
-            told = locate_error(error)
-            if told is None:
+            return samples[:place], error
+        except Exception as error:  # raised by a function that a pipe calls
+            located = locate_error(error)
+            if located is None:
                 raise
-            problem = told.problem
-            return made[:place], AlchemyError(problem.message, where=asked[place][0], section=problem.section)
-        return made, failure
+            problem = located.problem
+            return samples[:place], AlchemyError(problem.message, where=inputs[place][0], section=problem.section)
+        return samples, failure
 
     def _check_length(self, sample: Mapping[str, Any], where: str) -> None:
         length = len(sample.get(self.task.reads, ()))
         if self.longest is not None and length > self.longest:
-            way = f', or set task.max_length={self.longest} and task.long="only_first", which cuts it, or "windows"'
-            text = f"a text has {length} tokens, and the model takes {self.longest}"
+            way = f', or set task.max_length={self.longest} and task.long to "only_first" (truncate) or "windows"'
+            text = f"a text has {length} tokens, but the model takes at most {self.longest}"
             raise AlchemyError(text, where=where, hint=f"shorten it{way if isinstance(self.task, TextTask) else ''}")
 
 
-class PipedQuestions:
-    """Questions to any other task: rows that go through the pipes of a split behind the one that reads its files.
+class PipedInputs:
+    """Inputs of any other task: rows that go through the pipes of a split, without those that read files.
 
-    Each becomes one sample by itself, so that no answer is mistaken for another's. Pipes that only choose or order
-    samples are left out. Without `pipes`, and where a task loads its data without any, questions are samples already.
+    Each row is processed separately into one sample, so that predictions cannot be mixed up. Pipes that only select or
+    order samples are skipped. Without `pipes`, or if the task loads its data without pipes, inputs are already samples.
     """
 
     def __init__(self, run: Run, task: AlchemyTask, *, pipes: bool = True) -> None:
-        self.run, self.task, self._asked = run, task, _Source()
+        self.run, self.task, self._inputs = run, task, _Source()
         tables: Mapping[str, Any] = task.cfg.get("datasets") or {}
         names = [name for name in ("test", "dev", "train", *tables) if isinstance(tables.get(name), Mapping)]
         self.split = names[0] if names else ""
         self.section = f"task.datasets.{self.split}"
         table = dict(tables[self.split]) if names else {}
         listed = table.get("pipes") or ()
-        behind = _behind_opener(listed) if pipes else []
+        remaining = _pipes_after_opener(listed) if pipes else []
         if listed:
-            table["pipes"] = [{"type": _dotted(_FromQuestions), "source": self._asked}, *behind]
+            table["pipes"] = [{"type": _dotted_name(_FromInputs), "source": self._inputs}, *remaining]
         loaded, options = self._load(table) if names else ([], {})
-        self._chain = loaded if listed else self._asked
-        self._batched = any(map(_batches, behind))
-        self._collate = self._find_collate(options, budget=any(map(_batches, listed)))
+        self._chain = loaded if listed else self._inputs
+        self._batched = any(map(_is_batching, remaining))
+        self._collate = self._find_collate(options, budget=any(map(_is_batching, listed)))
 
-    def answer(self, asked: PlacedQuestions, batch_size: int) -> Answers:
+    def predict(self, inputs: LocatedInputs, batch_size: int) -> Predictions:
         samples: list[Any] = []
         failure = None
-        for where, item in asked:
+        for where, item in inputs:
             try:
                 samples.append(self._sample(where, item))
             except AlchemyError as error:
@@ -199,31 +196,31 @@ class PipedQuestions:
         for start in range(0, len(samples), size):
             batch = samples[start : start + size]
             rows += self._rows(batch[0] if self._batched else self._collate(batch), len(batch))
-        return Answers(rows, failure)
+        return Predictions(rows, failure)
 
     def _sample(self, where: str, item: Any) -> Any:
-        """The sample that the pipes make of a question."""
-        row = self.task.question(item) if isinstance(self.task, _Questioned) else item
-        self._asked.ask([dict(row) if isinstance(row, Mapping) else row], [where])
+        """Run an input through the pipes and return its sample."""
+        row = self.task.question(item) if isinstance(self.task, _CustomInput) else item
+        self._inputs.replace([dict(row) if isinstance(row, Mapping) else row], [where])
         try:
-            made = list(read_all(self._chain))
-        except Exception as error:  # of a pipe of a project, too
-            raise self._told(error, where) from error
-        if len(made) != 1:
-            hint = "a question becomes one sample: leave such pipes out with alchemy.load(record, pipes=False)"
-            text = f"the pipes of the split {self.split!r} make {len(made)} samples of it"
+            samples = list(read_all(self._chain))
+        except Exception as error:  # including errors in pipes of a project
+            raise self._explain(error, where) from error
+        if len(samples) != 1:
+            hint = "an input must become one sample: skip the pipes with alchemy.load(record, pipes=False)"
+            text = f"the pipes of the split {self.split!r} turn this input into {len(samples)} samples"
             raise AlchemyError(text, where=where, section=self.section, hint=hint)
-        return made[0]
+        return samples[0]
 
-    def _told(self, error: Exception, where: str) -> AlchemyError:
-        """What went wrong in a pipe, and the ways out."""
+    def _explain(self, error: Exception, where: str) -> AlchemyError:
+        """Return an error that says what went wrong in a pipe and how to fix it."""
         culprit = error if isinstance(error, AlchemyError) else locate_error(error)
-        told = culprit.problem.message if culprit is not None else f"{type(error).__name__}: {error}"
+        message = culprit.problem.message if culprit is not None else f"{type(error).__name__}: {error}"
         hint = (
-            f"a question is a row as the pipes of the split {self.split!r} read it; give what is missing, let the pipe "
-            "do without, or give finished samples with alchemy.load(record, pipes=False)"
+            f"an input is a row for the pipes of the split {self.split!r}; add the missing fields, make them optional "
+            "in the pipe, or pass finished samples with alchemy.load(record, pipes=False)"
         )
-        return AlchemyError(told, where=where, section=self.section, hint=hint)
+        return AlchemyError(message, where=where, section=self.section, hint=hint)
 
     def _rows(self, batch: Any, count: int) -> list[dict[str, Any]]:
         who = f"{type(self.task).__name__}.eval_step"
@@ -232,13 +229,13 @@ class PipedQuestions:
         except KeyError as error:
             if not isinstance(batch, Mapping) or not error.args or error.args[0] in batch:
                 raise
-            text = f"{type(self.run.model).__name__} reads {error.args[0]!r}, and the batch has {in_short(batch)}"
-            raise AlchemyError(text, section="model", hint=f"give {error.args[0]!r} with each question") from error
-        if isinstance(outputs, Mapping):  # what belongs to the whole batch is no answer to a question
+            text = f"{type(self.run.model).__name__} needs {error.args[0]!r}, but the batch has {in_short(batch)}"
+            raise AlchemyError(text, section="model", hint=f"add {error.args[0]!r} to each input") from error
+        if isinstance(outputs, Mapping):  # drop values that belong to the whole batch
             outputs = {name: column for name, column in outputs.items() if _length(column) == count} or outputs
         rows = rows_of(outputs, who)
         if len(rows) != count:
-            hint = "let its output pipes return a row for each sample"
+            hint = "return one row per sample from its output pipes"
             raise AlchemyError(f"{who} returned {len(rows)} rows for {count} samples", section="task", hint=hint)
         return [
             {name: _plain(value) for name, value in (row if isinstance(row, Mapping) else {"output": row}).items()}
@@ -246,7 +243,7 @@ class PipedQuestions:
         ]
 
     def _find_collate(self, options: Mapping[str, Any], *, budget: bool) -> Callable[[list[Any]], Any]:
-        """What makes a batch of samples, as the loader of the split would choose it."""
+        """Return the collate function that the loader of the split would use."""
         if options.get("collate_fn") is not None:
             made: Callable[[list[Any]], Any] = import_named(
                 options["collate_fn"], what="collate_fn", given={"dataset": self._chain}
@@ -256,24 +253,22 @@ class PipedQuestions:
         return Pad(dataset=self._chain) if budget else torch.utils.data.default_collate
 
     def _load(self, table: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """Lets the task load the split, with the questions in the place of its files, and choose how batches are made.
+        """Let the task load the split, with the inputs instead of its files, and return the dataset and loader options.
 
-        A task that loads its data without pipes needs them for that.
+        A task that loads its data without pipes still needs the files of the split.
         """
         try:
             self.task.load_dataset(split=self.split, **table)
             return self.task.dataset(self.split)
-        except Exception as error:  # of a project
+        except Exception as error:  # raised by a project
             if "pipes" in table:
                 raise
-            text = (
-                f"{type(self.task).__name__} says how a batch is made when it loads its data, and that failed: {error}"
-            )
-            raise AlchemyError(text, section=self.section, hint="bring back the data of the split") from error
+            text = f"{type(self.task).__name__} defines its batches when it loads its data, which failed: {error}"
+            raise AlchemyError(text, section=self.section, hint="restore the data of the split") from error
 
 
-class _FromQuestions(LstDataPipeline):
-    """The questions, in the place of the pipes that read files."""
+class _FromInputs(LstDataPipeline):
+    """The inputs, as a replacement for the pipes that read files."""
 
     def __init__(self, source: _Source) -> None:
         super().__init__(source)
@@ -285,8 +280,8 @@ class _FromQuestions(LstDataPipeline):
         return len(self.datapipe)
 
 
-class _Listed(LstDataPipeline):
-    """The samples of a stream as a list, read anew whenever they are asked for: in the place of ItrToLst and Cache."""
+class _StreamAsList(LstDataPipeline):
+    """The samples of a stream as a list, reread on every access; replaces ItrToLst and Cache."""
 
     def __init__(self, datapipe: object) -> None:
         super().__init__(datapipe)
@@ -298,45 +293,45 @@ class _Listed(LstDataPipeline):
         return len(list(read_all(self.datapipe)))
 
 
-def _run(run: Run, task: Askable | AlchemyTask, batch: Any) -> Any:
-    """What a task says of a batch."""
+def _run(run: Run, task: EncodingTask | AlchemyTask, batch: Any) -> Any:
+    """Return the outputs of a task for a batch."""
     with torch.no_grad():
         return run.precision.attempt(task.eval_step, batch, needs_loss=False)[1]
 
 
 def _length(column: object) -> int:
-    """How many samples a column has; -1 for what is no column."""
+    """Return the number of samples in a column; -1 if it is not a column."""
     if isinstance(column, Tensor | np.ndarray):
         return len(column) if column.ndim else -1
     return len(column) if isinstance(column, list | tuple) else -1
 
 
 def _plain(value: Any) -> Any:
-    """Tensors and arrays as lists and numbers."""
+    """Convert tensors and arrays to lists and numbers."""
     return value.tolist() if isinstance(value, Tensor | np.ndarray | np.generic) else value
 
 
-def _behind_opener(pipes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The pipes that a row goes through: those behind what reads the files, without what chooses or orders samples."""
+def _pipes_after_opener(pipes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the pipes after the one that reads files, without those that select or order samples."""
     kinds = [resolve_pipe(pipe) for pipe in pipes]
     readers = [place for place, kind in enumerate(kinds) if kind.begins or issubclass(kind, OPENERS)]
-    # what stands behind a list of names opens them, also where it is a pipe of a project
+    # the pipe after a list of file names opens them, even if it is a custom pipe
     first = max(readers, default=1 if kinds and issubclass(kinds[0], SequenceWrapper) and _names_files(pipes[0]) else 0)
-    left = [_in_place_of(pipe) for pipe, kind in zip(pipes[first + 1 :], kinds[first + 1 :]) if _is_needed(kind)]
-    while left and _batches(left[-1]):  # the batches are made here
-        left.pop()
-    return left
+    needed = [_adapt_pipe(pipe) for pipe, kind in zip(pipes[first + 1 :], kinds[first + 1 :]) if _is_needed(kind)]
+    while needed and _is_batching(needed[-1]):  # inputs are batched here
+        needed.pop()
+    return needed
 
 
 def _is_needed(kind: Any) -> bool:
     return issubclass(kind, ItrToLst | Cache) or not kind.keeps
 
 
-def _in_place_of(pipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A pipe that reads all samples when it is built reads questions when they are asked; batches are of one."""
+def _adapt_pipe(pipe: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Replace a pipe that reads all samples at construction by a lazy one, and set batch sizes to 1."""
     if issubclass(resolve_pipe(pipe), ItrToLst | Cache):
-        return {"type": _dotted(_Listed)}
-    return {"type": _dotted(Batch), "batch_size": 1} if _batches(pipe) else pipe
+        return {"type": _dotted_name(_StreamAsList)}
+    return {"type": _dotted_name(Batch), "batch_size": 1} if _is_batching(pipe) else pipe
 
 
 def _names_files(pipe: Mapping[str, Any]) -> bool:
@@ -344,24 +339,24 @@ def _names_files(pipe: Mapping[str, Any]) -> bool:
     return isinstance(listed, list) and all(isinstance(name, str | Path) for name in listed)
 
 
-def _batches(pipe: Mapping[str, Any]) -> bool:
+def _is_batching(pipe: Mapping[str, Any]) -> bool:
     return issubclass(resolve_pipe(pipe), Batch | BucketBatch)
 
 
-def _dotted(kind: type) -> str:
+def _dotted_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _behind_pipes(task: Askable, questions: _Source) -> Samples:
-    """The questions behind the pipes of a split: one that is evaluated, where there is one, as they are."""
+def _apply_pipes(task: EncodingTask, inputs: _Source) -> Samples:
+    """Apply the pipes of a split, preferably test or dev, to the inputs."""
     tables = task.cfg.get("datasets") or {}
     split = next((name for name in ("test", "dev", "train") if isinstance(tables.get(name), Mapping)), None)
     pipes = tables[split].get("pipes") if split else None
-    return over_questions(pipes, questions, section=f"task.datasets.{split}") if pipes else questions
+    return over_questions(pipes, inputs, section=f"task.datasets.{split}") if pipes else inputs
 
 
-def _collate_table(task: Askable) -> Any:
-    """How batches were made in training, if a split says it, else as the task makes them."""
+def _collate_table(task: EncodingTask) -> Any:
+    """Return the `collate_fn` of the splits, or else the default of the task."""
     splits = (task.cfg.get("datasets") or {}).values()
-    told = [split["collate_fn"] for split in splits if isinstance(split, Mapping) and "collate_fn" in split]
-    return told[-1] if told else {"type": "alchemy.data.collate.Pad", **task.collate_options()}
+    tables = [split["collate_fn"] for split in splits if isinstance(split, Mapping) and "collate_fn" in split]
+    return tables[-1] if tables else {"type": "alchemy.data.collate.Pad", **task.collate_options()}

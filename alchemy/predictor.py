@@ -1,4 +1,4 @@
-"""A record, loaded and ready to answer questions."""
+"""Load a record for prediction."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from alchemy.legacy.keywords import fill_keywords
 from alchemy.pipeline import OutputPipeline
 from alchemy.plain_model import build_model
 from alchemy.precision import build_precision
-from alchemy.predict_inputs import questions_of, takes_rows
+from alchemy.predict_inputs import build_input_handler, takes_rows
 from alchemy.records import find
 from alchemy.records.local_copies import best_checkpoint, config_of, has_best, use_local_copies
-from alchemy.registry import adapt_with
-from alchemy.seeds import unchanged_generators
+from alchemy.registry import set_adapter
+from alchemy.seeds import preserve_rng_state
 from alchemy.task import build_task
 
-adapt_with(fill_keywords)  # as a runner does, which may never be imported here
-WINDOW = 32  # batches that are sorted by length together: enough that those of a batch are of like length
+set_adapter(fill_keywords)  # runner.py does the same, but may not be imported here
+WINDOW = 32  # number of batches to read ahead and sort by length
 
 
 def load(
@@ -49,18 +49,18 @@ def load(
     user_dir: str = "src",
     pipes: bool = True,
 ) -> Predictor:
-    """The model of a record, ready to answer; the record is enough, whatever became of the data it was trained on.
+    """Load the trained model of a record for prediction; the training data is not needed.
 
-    `checkpoint` names its weights; where there are no `best`, the last are taken. `overrides` change its config:
-    `["task.threshold=0.3"]`; `user_dir` is the package of your own parts. A DefaultTask is asked with rows that go
-    through the pipes of a split; with `pipes=False` questions are samples as these pipes make them.
+    `checkpoint` selects the weights; without `best`, the last ones are used. `overrides` change the config, for example
+    `["task.threshold=0.3"]`; `user_dir` is the package of your own parts. Inputs of a DefaultTask are rows that go
+    through the pipes of a split; with `pipes=False` they are samples as returned by these pipes.
 
         with alchemy.load("records/demo/2026-01-31_12-00-00.000000") as model:
             model.predict(["a fine day", "rain"])
     """
     folder = Path(record) if (Path(record) / "cfg.toml").is_file() else find(record)
     if checkpoint == "best" and not has_best(folder) and (folder / "state" / "last").exists():
-        logger.warning("{} has no checkpoint 'best': its 'last' is used", folder)
+        logger.warning("{} has no checkpoint 'best': using 'last'", folder)
         checkpoint = "last"
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
     reach(user_dir)
@@ -70,9 +70,9 @@ def load(
 
 
 class Predictor:
-    """The task and the model of a config, which answer questions until they are closed, from any thread.
+    """The task and the model of a config, ready for prediction from any thread until `close`.
 
-    `weights` is the folder of a checkpoint, unless the config names it as `[model] model_path`.
+    `weights` is a checkpoint folder; it is optional if the config sets `[model] model_path`.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class Predictor:
         pipes: bool = True,
     ) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise AlchemyError(f"batch_size must be a whole number of at least 1, not {batch_size!r}")
+            raise AlchemyError(f"batch_size must be a positive integer, not {batch_size!r}")
         self.batch_size, self._lock = batch_size, threading.Lock()
-        self.run = Run(_for_questions(document), {"device": device})
-        # the run is the current one in a context of its own: several models may be open, and closed in any order
+        self.run = Run(_for_prediction(document), {"device": device})
+        # a separate context makes the run current: several models may be open, and closed in any order
         self._context = contextvars.copy_context()
         self._context.run(_open, self.run, _device(device), weights)
         self._closed = weakref.finalize(self, self._context.run, self.run.__exit__, None, None, None)
-        self._questions = self._context.run(questions_of, self.run, pipes=pipes)
+        self._inputs = self._context.run(build_input_handler, self.run, pipes=pipes)
 
     def __enter__(self) -> Self:
         return self
@@ -107,65 +107,65 @@ class Predictor:
         return module
 
     def close(self) -> None:
-        """Gives the memory of the model back, when what is being asked is answered; a second time does nothing."""
+        """Release the model once running predictions are finished; further calls have no effect."""
         with self._lock:
             self._closed()
 
     def predict(self, items: Iterable[Any]) -> list[dict[str, Any]]:
-        """The answer to each question, in the order of the questions.
+        """Return one prediction per input, in the order of the inputs.
 
-        A question is a text, a pair of texts as a tuple, or a dict with the fields of a sample; what else a task takes,
-        its `question` tells. To a DefaultTask, and to tasks of a project that have no `question`, it is a row as the
-        pipes of a split read it behind the opener, and the answer is what the output pipes make of it.
+        An input is a text, a tuple of two texts, or a dict with the fields of a sample; the `question` method of a task
+        may accept other types. For a DefaultTask and other tasks without `question`, an input is a row as read by the
+        pipes of a split after the opener, and the prediction is the result of the output pipes.
         """
         return list(self.predict_stream(items))
 
     def predict_stream(self, items: Iterable[Any], *, window: int = 0) -> Iterator[dict[str, Any]]:
-        """The answers to questions without end, one by one: `window` of them are read ahead (0: 32 batches)."""
+        """Yield predictions for a stream of inputs, reading `window` inputs ahead (0: 32 batches)."""
         if isinstance(items, str | Mapping):
-            raise AlchemyError(f"{repr(items)[:60]} is a single question", hint="give a list of them: [question]")
-        return self.answers(((f"items[{number}]", item) for number, item in enumerate(items)), window=window)
+            raise AlchemyError(f"{repr(items)[:60]} is a single input", hint="pass a list: [input]")
+        return self.predict_located(((f"items[{number}]", item) for number, item in enumerate(items)), window=window)
 
-    def answers(self, questions: Iterable[tuple[str, Any]], *, window: int = 0) -> Iterator[dict[str, Any]]:
-        """As `predict_stream`, for questions that come with the place that an error names: `("in.csv:3", "a text")`.
+    def predict_located(self, inputs: Iterable[tuple[str, Any]], *, window: int = 0) -> Iterator[dict[str, Any]]:
+        """Like `predict_stream`, for inputs with a location for error messages: `("in.csv:3", "a text")`.
 
-        Where one is wrong, those before it are answered first.
+        The predictions before an invalid input are yielded before the error is raised.
         """
-        coming = iter(questions)
+        stream = iter(inputs)
         while True:
-            asked, broken = _ahead(coming, window or WINDOW * self.batch_size)
+            chunk, broken = _read_ahead(stream, window or WINDOW * self.batch_size)
             with self._lock:
                 if not self._closed.alive:
-                    raise AlchemyError("the predictor is closed", hint="ask inside its `with` block")
-                rows, wrong = self._context.run(self._questions.answer, asked, self.batch_size)
+                    raise AlchemyError("the predictor is closed", hint="predict inside its `with` block")
+                rows, invalid = self._context.run(self._inputs.predict, chunk, self.batch_size)
             yield from rows
-            if (failure := wrong or broken) is not None:
+            if (failure := invalid or broken) is not None:
                 raise failure
-            if not asked:
+            if not chunk:
                 return
 
 
-def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError | None]:
-    """The next of a stream, and what was wrong with it behind them."""
-    found: list[Any] = []
+def _read_ahead(stream: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError | None]:
+    """Return the next `count` items of a stream, and the error that ended it, if any."""
+    items: list[Any] = []
     try:
-        found.extend(itertools.islice(coming, count))
+        items.extend(itertools.islice(stream, count))
     except AlchemyError as error:
-        return found, error
-    return found, None
+        return items, error
+    return items, None
 
 
-def _for_questions(document: Document) -> Document:
-    """The config without plugins and the pipes that score, write or draw."""
+def _for_prediction(document: Document) -> Document:
+    """Return the config without plugins, optimizer, schedule and the pipes that score or write files."""
     document = copy.deepcopy(document)
     task = document.get("task")
-    document["seed"] = seed_of(document)  # which may stand in a plugin
-    for name in ("plugins", "optim", "sched"):  # nobody builds them, so that their secrets are not needed
+    document["seed"] = seed_of(document)  # may be set in a plugin
+    for name in ("plugins", "optim", "sched"):  # not built, so that their secrets are not needed
         document.pop(name, None)
     if isinstance(task, Table):
         task.pop("evalpipes", None)
         outputpipes = task.pop("outputpipes", None) or []
-        if takes_rows(document):  # the output pipes make the answers
+        if takes_rows(document):  # the output pipes produce the predictions
             task["outputpipes"] = [row for row in outputpipes if not _keeps(row)]
     return document
 
@@ -176,11 +176,11 @@ def _keeps(table: Mapping[str, Any]) -> bool:
 
 
 def _open(run: Run, device: torch.device, weights: Path | None) -> None:
-    """Makes the run current, and builds what answers."""
+    """Make the run current and build its task and model."""
     run.__enter__()
     try:
         run.device = device
-        with unchanged_generators():  # random numbers that the weights replace at once
+        with preserve_rng_state():  # the initial weights are replaced anyway
             run.precision = build_precision(run)
             run.task = build_task(run)
             run.model = build_model(run, weights)
@@ -196,7 +196,7 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise AlchemyError(f"there is no device {name!r}", hint="give 'cpu', or 'cuda:0'") from error
+        raise AlchemyError(f"unknown device {name!r}", hint="use 'cpu' or 'cuda:0'") from error
     if device.type == "cuda":
         alloc_cuda(device.index or 0)
     return device

@@ -1,4 +1,4 @@
-"""The progress bar: one live line on a terminal or in a notebook, one plain line every few seconds elsewhere."""
+"""Progress bar: a live line in a terminal or notebook, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from rich.text import Text
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
-BAR = (8, 24)  # columns of the bar, at least and at most
+BAR = (8, 24)  # minimum and maximum width of the bar in columns
 NOTEBOOK_COLUMNS = 100
 GAP = "  "
 
 
 class Terminal(Console):
-    """The console of a run. It falls silent when the reader is gone, as `| head` is after a few lines.
+    """The console of a run. It becomes quiet when its reader exits, as with `| head`.
 
-    In a notebook it prints plain text, which stays one output of the cell; the bar has an output of its own.
+    In a notebook it prints plain text to a single output of the cell; the progress bar has a separate output.
     """
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
         in_notebook = Console().is_jupyter
-        # a kernel says that its output is a terminal, but it has one line after the other
+        # a kernel reports a terminal, but its output cannot be overwritten
         super().__init__(stderr=stderr, quiet=quiet, force_jupyter=False, force_terminal=False if in_notebook else None)
         self.cell = NotebookOutput() if in_notebook and not quiet else None
 
     def on_broken_pipe(self) -> None:
-        # rich would end the program here, and with it a training of hours
+        # rich would exit here, ending the training run
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def close(self) -> None:
-        """Removes the bar from a notebook; on a terminal every bar removes itself."""
+        """Remove the bar from a notebook; in a terminal every bar removes itself."""
         if self.cell is not None:
             self.cell.clear()
 
 
 class NotebookOutput:
-    """One output of a notebook cell that is updated in place, for all bars of a run; needs no widgets."""
+    """An output of a notebook cell, updated in place and shared by all bars of a run; needs no widgets."""
 
     def __init__(self) -> None:
-        self._id = ""  # of the output; empty until something is shown
+        self._id = ""  # display ID; empty until something is shown
 
     def show(self, line: str) -> None:
         from IPython.display import display, update_display
@@ -68,14 +68,14 @@ class NotebookOutput:
 
 
 class Bar(Progress):
-    """A rich `Progress` that is drawn by the loop itself, at most four times a second.
+    """A rich `Progress` that the loop refreshes itself, at most four times per second.
 
-    Being a `Progress`, it is what old projects expect to find as the global `pbar`: `add_task`, `console.print` and
-    `track` work on it. The line of the loop is one `Text`, because columns cost milliseconds a frame.
+    It is a `Progress` because older projects call `add_task`, `console.print` and `track` on the global `pbar`.
+    The line of the loop is a single `Text`, because rich columns cost milliseconds per frame.
     """
 
     def __init__(self, what: str, total: int | None, console: Console, done: int = 0) -> None:
-        self.what, self.total, self.done, self.before = what, total, done, done  # before: by a run that was resumed
+        self.what, self.total, self.done, self.before = what, total, done, done  # before: steps made before a resume
         self.values: dict[str, float] = {}
         self.text = ""
         self.first = self._shown = time.monotonic()
@@ -86,7 +86,7 @@ class Bar(Progress):
         super().__init__(console=console, auto_refresh=False, transient=True, disable=not console.is_terminal)
 
     def step(self, text: str = "") -> None:
-        """Counts a batch; draws only when it is time."""
+        """Count a batch; refresh only after the refresh interval."""
         self.done += 1
         self.text = text
         now = time.monotonic()
@@ -94,10 +94,10 @@ class Bar(Progress):
             self._shown = now
             self.show()
 
-    def take(self, values: Mapping[str, float], update: int) -> None:
-        """Takes the numbers that the loop logs: the newest stand in the line."""
+    def update_values(self, values: Mapping[str, float], update: int) -> None:
+        """Show the latest values of the metrics that the loop logs."""
         self.values.update({SHOWN[name]: value for name, value in values.items() if name in SHOWN}, update=update)
-        if "tokens/s" in self.values:  # the model counts them, so the line needs no second rate
+        if "tokens/s" in self.values:  # one rate is enough
             self.values.pop("targets/s", None)
 
     def show(self) -> None:
@@ -109,7 +109,7 @@ class Bar(Progress):
             self.refresh()
 
     def finish(self) -> None:
-        """The last line, for those who read a file: all of it is done."""
+        """Print the final line if the output is a file."""
         if self.is_plain and time.monotonic() - self.first >= PLAIN_SECONDS:
             self.show()
 
@@ -118,12 +118,12 @@ class Bar(Progress):
         return GAP.join(self._fields().values())
 
     def fit(self, columns: int) -> str:
-        """The line in at most `columns`, with a bar in front: the least important fields are left out first."""
+        """Return the bar and the line in at most `columns`, dropping the least important fields first."""
         fields, kept, room = self._fields(), set[str](), columns
-        bar = self._share()
+        bar = self._fraction()
         for name in sorted([*fields, *(["bar"] if bar is not None else [])], key=_importance):
             size = BAR[0] if name == "bar" else cell_len(fields[name])
-            if name == "text":  # of the project, and of any length
+            if name == "text":  # set by the project, of any length
                 size = min(size, max(room - len(GAP), 0))
                 fields[name] = set_cell_size(fields[name], size)
             size += len(GAP) * bool(kept)
@@ -137,10 +137,10 @@ class Bar(Progress):
         return GAP.join(parts)
 
     def _fields(self) -> dict[str, str]:
-        """What there is to tell, by name, in the order of the line."""
+        """Return the fields of the line by name, in display order."""
         rate = (self.done - self.before) / max(time.monotonic() - self.first, 1e-9)
         fields = {"what": self.what, "count": f"{self.done}/{self.total}" if self.total else str(self.done)}
-        fields |= {name: f"{name} {_shown(name, value)}" for name, value in self.values.items()}
+        fields |= {name: f"{name} {_format_value(name, value)}" for name, value in self.values.items()}
         if self.text:
             fields["text"] = " ".join(self.text.split())
         fields["rate"] = f"{1 / rate:.1f} s/it" if 0 < rate < 1 else f"{rate:.1f} it/s"
@@ -148,19 +148,19 @@ class Bar(Progress):
             fields["eta"] = f"eta {_clock(max(self.total - self.done, 0) / rate)}"
         return fields
 
-    def _share(self) -> float | None:
-        """How much of it is done; None where the total is not known."""
+    def _fraction(self) -> float | None:
+        """Return the completed fraction; None if the total is unknown."""
         return min(self.done / self.total, 1) if self.total else None
 
     def get_renderables(self) -> Any:
         yield Text(self.fit(self._screen.width), no_wrap=True, overflow="ellipsis")
-        if self.tasks:  # tasks that a project has added keep rich's own columns
+        if self.tasks:  # tasks added by a project use rich's default columns
             yield self.make_tasks_table(self.tasks)
 
 
 SHOWN = {"train/loss": "loss", "train/lr": "lr", "time/targets_per_s": "targets/s", "time/tokens_per_s": "tokens/s"}
 FORMATS = {"lr": "{:.2e}", "update": "{:.0f}", "targets/s": "{:,.0f}", "tokens/s": "{:,.0f}"}
-# fields by their importance, the first ones stay longest
+# fields by importance; the last ones are dropped first
 IMPORTANCE = ("what", "count", "eta", "rate", "loss", "text", "bar", "lr", "update", "tokens/s", "targets/s")
 
 
@@ -177,9 +177,9 @@ def _draw(share: float, columns: int) -> str:
     return "━" * filled + "╌" * (columns - filled)
 
 
-def _shown(name: str, value: float) -> str:
+def _format_value(name: str, value: float) -> str:
     """
-    >>> _shown("targets/s", 1234.5), _shown("targets/s", 0.31), _shown("loss", 0.123456)
+    >>> _format_value("targets/s", 1234.5), _format_value("targets/s", 0.31), _format_value("loss", 0.123456)
     ('1,234', '0.31', '0.1235')
     """
     if name.endswith("/s") and value < 10:

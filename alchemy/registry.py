@@ -1,4 +1,4 @@
-"""How the text in `type = "..."` becomes a class, and the class a part."""
+"""Resolve `type = "..."` to a class and build the part from its config table."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from alchemy.moved import current_path
 
 C = TypeVar("C", bound=type)
 
-Maker = Callable[..., Any]  # a class, or a function that makes a part
+Maker = Callable[..., Any]  # a class or a function that returns a part
 Adapter = Callable[[Maker], Maker]
 Wrong = tuple[str, str, str]  # a key, what is wrong with it, how to fix it
-_adapt: Adapter = lambda part: part  # noqa: E731 (the runner puts another in its place)
+_adapt: Adapter = lambda part: part  # noqa: E731 (replaced by the runner)
 
-_registered: dict[type, dict[str, type]] = {}  # by base class, under dotted names
+_registered: dict[type, dict[str, type]] = {}  # dotted name -> class, for each base class
 
-own_packages = {"src"}  # those that the user has named as the project's own
+own_packages = {"src"}  # packages that belong to the project
 
-# a class of the entry script is registered under the name that the script has in this process
+# a class in the entry script is registered under the script's module name in this process
 ENTRY_MODULES = ("__main__", "__mp_main__")
 
 
 class Registrable:
-    """Base of every part. `@Base.register("Alias")` lets a config name a class by alias beside its own name."""
+    """Base class of all parts. `@Base.register("Alias")` registers a class under an alias and its own name."""
 
-    # optional packages that it imports, for `alchemy check`; `{"key": (..)}` where a key of its table brings the need
+    # optional packages that the part imports, for `alchemy check`; `{"key": (..)}` if only a key needs them
     packages: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -43,12 +43,12 @@ class Registrable:
 
     @classmethod
     def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
-        """Registers a class under `<module>.<ClassName>` and `<module>.<alias>` for the base `cls`."""
+        """Register a class under `<module>.<ClassName>` and `<module>.<alias>` for the base `cls`."""
 
         def decorate(part: C) -> C:
             init = vars(part).get("__init__")
             if init is not None and inspect.unwrap(init) is init:
-                _constrain(part)  # a dataclass, which has its constructor only now
+                _constrain(part)  # a dataclass gets its constructor only now
             names = _registered.setdefault(cls, {})
             for name in dict.fromkeys((part.__name__, alias or part.__name__)):
                 key = f"{part.__module__}.{name}"
@@ -56,7 +56,7 @@ class Registrable:
                 if other is not None and not exist_ok and not _same_source(other, part):
                     raise AlchemyError(
                         f"{key!r} is registered twice for {cls.__name__}: {other.__qualname__} and {part.__qualname__}",
-                        hint="give one of them another alias, or pass exist_ok=True",
+                        hint="use another alias for one of them, or pass exist_ok=True",
                     )
                 names[key] = part
             return part
@@ -65,11 +65,11 @@ class Registrable:
 
     @classmethod
     def resolve_registered_module(cls, ty: str) -> type:
-        """The class behind a dotted name; an alias wins over an attribute of the module."""
+        """Return the class of a dotted name; an alias takes precedence over a module attribute."""
         module_name, _, name = _text(ty, cls).rpartition(".")
         if not module_name:
             raise AlchemyError(
-                f"type = {ty!r} has no module", hint=f"write the import path, such as 'src.module.{ty or 'Class'}'"
+                f"type = {ty!r} has no module", hint=f"use the import path, such as 'src.module.{ty or 'Class'}'"
             )
         module = _import(module_name, ty)
         found = cls._lookup((*_spellings(module_name), module.__name__), name)
@@ -95,7 +95,7 @@ class Registrable:
         for key in keys:
             if key in own:
                 return own[key]
-        # registered on a neighbor of the base (a pipe on EndEpochPipeline is found as a SchedPipeline)
+        # registered on a related base (a pipe on EndEpochPipeline is found as a SchedPipeline)
         for names in _registered.values():
             for key in keys:
                 if key in names and issubclass(names[key], cls):
@@ -104,17 +104,17 @@ class Registrable:
 
     @classmethod
     def from_registry(cls, ty: str, *args: object, **kwargs: object) -> Any:
-        """Resolves `ty` and calls it with the arguments given."""
+        """Resolve `ty` and call it with the given arguments."""
         part = cls.resolve_registered_module(ty)
-        # old projects hand over the whole table, `from_registry(table["type"], **table)`, to our parts too
+        # older projects pass the whole table, `from_registry(table["type"], **table)`, even to built-in parts
         names, takes_any = parameters(part)
         if not takes_any and "type" not in names:
             kwargs.pop("type", None)
         return _adapt(part)(*args, **kwargs)
 
 
-def adapt_with(adapter: Adapter) -> None:
-    """From now on `adapter` may put another constructor in the place of one that is called by its name."""
+def set_adapter(adapter: Adapter) -> None:
+    """Set the function that may replace the constructors of parts, used for older projects."""
     global _adapt
     _adapt = adapter
 
@@ -127,10 +127,10 @@ def build(
     given: Mapping[str, Any] | None = None,
     section: str = "",
 ) -> Any:
-    """Makes the part that `table` describes: the one rule by which a config becomes objects.
+    """Build the part described by a config table.
 
-    A class whose constructor takes no parameters is called bare and reads its own table; any other gets the keys
-    as keywords. `type` is passed only where the constructor names it or takes `**kwargs`.
+    A class whose constructor takes no parameters is called without arguments and reads its own table; any other class
+    receives the keys as keyword arguments. `type` is passed only if the constructor names it or takes `**kwargs`.
     """
     if not isinstance(table, Mapping) or "type" not in table:
         raise AlchemyError(f"a {base.__name__} needs a 'type'", where=where_of(table), section=section)
@@ -149,7 +149,7 @@ def construct(
     given: Mapping[str, Any] | None = None,
     section: str = "",
 ) -> Any:
-    """Calls `cls` with the keys of `table` as keywords, as `build` does after it has found the class."""
+    """Call `cls` with the keys of `table` as keyword arguments, like `build` after resolving the class."""
     values = _keywords(cls, table, drop, given or {}, section)
     try:
         return _adapt(cls)(**values)
@@ -158,10 +158,10 @@ def construct(
             raise
         raise add_location(error, where_of(table), section) from error
     except Exception as error:
-        told = recognize(error)
-        if told is not None:
-            text = f"{_name(cls)} could not be built at {told.problem.where}: {told.problem.message}"
-            raise AlchemyError(text, where=where_of(table), section=section, hint=told.problem.hint) from error
+        known = recognize(error)
+        if known is not None:
+            text = f"{_name(cls)} could not be built at {known.problem.where}: {known.problem.message}"
+            raise AlchemyError(text, where=where_of(table), section=section, hint=known.problem.hint) from error
         place = origin_of(error)
         text = f"{_name(cls)} could not be built{f' at {place}' if place else ''}: {type(error).__name__}: {error}"
         raise AlchemyError(text, where=where_of(table), section=section) from error
@@ -170,10 +170,10 @@ def construct(
 def _keywords(
     cls: Maker, table: Mapping[str, Any], drop: Collection[str], given: Mapping[str, Any], section: str
 ) -> dict[str, Any]:
-    """What a constructor is called with; an error names the key that it does not take, or lacks."""
+    """Return the arguments of a constructor; raise an error for an unknown, invalid or missing key."""
     names, takes_any = parameters(cls)
     if not names and not takes_any:
-        return {}  # it reads its own table
+        return {}  # the class reads its own table
     hidden = {*drop, *given} | (set() if "type" in names or takes_any else {"type"})
     keys = [key for key in table if key not in hidden]
     for key in keys:
@@ -182,7 +182,7 @@ def _keywords(
             raise AlchemyError(f"{_name(cls)} takes no {key!r}", where=where_of(table, key), section=section, hint=hint)
     for key, text, hint in _wrong_values(cls, {key: table[key] for key in keys}):
         raise AlchemyError(f"{_name(cls)}: {text}", where=where_of(table, key), section=section, hint=hint)
-    # parts with typed keywords get plain values; old ones, which swallow all, get the tables as they are
+    # parts with typed keywords get plain values; older parts, which accept any key, get the original tables
     values = {key: table[key] if takes_any else plain(table[key]) for key in keys}
     values |= {key: value for key, value in given.items() if key in names or takes_any}
     missing = [key for key, required in names.items() if required and key not in values]
@@ -196,7 +196,7 @@ def _keywords(
 
 
 def parameters(cls: Maker) -> tuple[dict[str, bool], bool]:
-    """The names that a constructor takes (True: required), and whether it takes any other name too."""
+    """Return the parameter names of a constructor (True: required), and whether it accepts any other name."""
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):
@@ -208,11 +208,11 @@ def parameters(cls: Maker) -> tuple[dict[str, bool], bool]:
 
 
 def _wrong_values(function: Maker, values: Mapping[str, object], *, limited: bool = False) -> Iterator[Wrong]:
-    """What the annotations of a class or function do not allow: the parameter, what is wrong, how to fix it.
+    """Yield the values that violate the annotations of a class or function: parameter, problem, fix.
 
-    With `limited` only parameters count whose annotation is more than a type: a Literal, or one with limits.
+    With `limited`, check only parameters whose annotation is a Literal or has constraints.
     """
-    # the annotations of old parts, which take any key, were never checked, and a sloppy one worked
+    # the annotations of older parts, which accept any key, were never checked and may be wrong
     if parameters(function)[1] and not function.__module__.startswith("alchemy."):
         return
     rows = annotations_of(function)
@@ -223,10 +223,10 @@ def _wrong_values(function: Maker, values: Mapping[str, object], *, limited: boo
 
 
 def broken_rules(function: Maker, values: Mapping[str, object]) -> Iterator[Wrong]:
-    """What is wrong with the values together, among them the defaults of those that are left out."""
+    """Yield the rules that a combination of values violates, including the defaults of omitted ones."""
     owners: list[Maker] = [_with_parameters(function)]
     if isinstance(function, type) and function.__module__.startswith("alchemy."):
-        owners += function.__mro__  # a class of ours has the rules of its ancestors too
+        owners += function.__mro__  # built-in classes inherit the rules of their ancestors
     names = [f"{owner.__module__}.{owner.__qualname__.removesuffix('.__init__')}" for owner in owners]
     for name in [name for name in dict.fromkeys(names) if name in RULES]:
         rows = inspect.signature(function).parameters.values()
@@ -234,14 +234,14 @@ def broken_rules(function: Maker, values: Mapping[str, object]) -> Iterator[Wron
 
 
 def _with_parameters(function: Maker) -> Maker:
-    """The function that has the parameters; a class that has none of its own, as a named tuple, stands for it."""
-    made = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
-    return made if inspect.isfunction(made) else function
+    """Return the function with the parameters, or the class if it has no `__init__` function (named tuples)."""
+    init = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
+    return init if inspect.isfunction(init) else function
 
 
 @functools.lru_cache(maxsize=512)
 def annotations_of(function: Maker) -> dict[str, tuple[str, str]]:
-    """The annotation of every parameter of a class or function, and its default, as the static check reads them."""
+    """Return the annotation and default of every parameter, as text in the form of the static check."""
     try:
         rows = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -249,11 +249,11 @@ def annotations_of(function: Maker) -> dict[str, tuple[str, str]]:
     home = sys.modules.get(_with_parameters(function).__module__)
     names = vars(home) if home is not None else {}
     defaults = {row.name: "" if row.default is row.empty else repr(row.default) for row in rows}
-    return {row.name: (_spelt_out(row.annotation, names), defaults[row.name]) for row in rows}
+    return {row.name: (_expand(row.annotation, names), defaults[row.name]) for row in rows}
 
 
-def _spelt_out(annotation: object, names: Mapping[str, object]) -> str:
-    """An annotation as text, in which the names of aliases such as PositiveInt are replaced by what they mean."""
+def _expand(annotation: object, names: Mapping[str, object]) -> str:
+    """Return an annotation as text, with aliases such as PositiveInt expanded."""
     if annotation is inspect.Parameter.empty:
         return ""
     text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
@@ -263,7 +263,7 @@ def _spelt_out(annotation: object, names: Mapping[str, object]) -> str:
 
 
 def _constrain(cls: type) -> None:
-    """Lets the constructor of a class refuse what its signature or a rule excludes, also when code calls it."""
+    """Make the constructor of a class validate its arguments, even if it is called from code."""
     init: Callable[..., None] = vars(cls)["__init__"]
 
     @functools.wraps(init)
@@ -280,28 +280,28 @@ def _constrain(cls: type) -> None:
 
 
 def is_registered(dotted: str) -> bool:
-    """Whether a class has been registered under this name, for whatever base."""
+    """Whether a class is registered under this name for any base."""
     return any(dotted in names for names in _registered.values())
 
 
 def is_known(dotted: str) -> bool:
-    """Whether a file of data may name a class: one of alchemy or of the project, or of a module that is imported."""
+    """Whether a data file may name a class: in alchemy, in the project, or in an imported module."""
     module = dotted.rpartition(".")[0]
     return module.partition(".")[0] in ("alchemy", *own_packages) or module in sys.modules
 
 
-def forget(package: str) -> None:
-    """Drops what the modules of a package have registered, so that another one of the same name can take its place."""
+def unregister_package(package: str) -> None:
+    """Unregister all classes of a package, so that another package of the same name can be used."""
     for names in _registered.values():
         for key in [key for key in names if key.startswith(f"{package}.")]:
             del names[key]
 
 
 def resolve(dotted: str) -> Any:
-    """Anything that can be imported: `torch.nn.functional.mse_loss`, `src.data.parse`."""
+    """Import any object by its dotted name: `torch.nn.functional.mse_loss`, `src.data.parse`."""
     module_name, _, name = _text(dotted, object).rpartition(".")
     if not module_name:
-        raise AlchemyError(f"{dotted!r} has no module", hint="write the import path, such as 'package.module.name'")
+        raise AlchemyError(f"{dotted!r} has no module", hint="use the import path, such as 'package.module.name'")
     module = _import(module_name, dotted)
     try:
         return getattr(module, name)
@@ -314,8 +314,8 @@ def _import(module_name: str, ty: str) -> ModuleType:
         loaded = [sys.modules[name] for name in reversed(_spellings(module_name)) if name in sys.modules]
         if loaded:
             return loaded[0]
-    if not all(module_name.split(".")):  # 'a..b', '..' and the like
-        raise AlchemyError(f"{ty!r} is not an import path", hint="write it like 'package.module.Class'")
+    if not all(module_name.split(".")):  # such as 'a..b' or '..'
+        raise AlchemyError(f"{ty!r} is not an import path", hint="use a path such as 'package.module.Class'")
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -325,7 +325,7 @@ def _import(module_name: str, ty: str) -> ModuleType:
             ) from error
         raise AlchemyError(
             f"type = {ty!r}: there is no module {error.name!r}",
-            hint="check the spelling and the folder that you run from",
+            hint="check the spelling and the working directory",
         ) from error
 
 
@@ -334,16 +334,16 @@ def _spellings(module_name: str) -> tuple[str, ...]:
 
 
 def _same_source(one: type, other: type) -> bool:
-    """Whether a module was merely executed again, as notebooks and reloads do."""
+    """Whether a class was defined again by rerunning its module, as in notebooks and reloads."""
     return one is other or (one.__module__ == other.__module__ and one.__qualname__ == other.__qualname__)
 
 
 def _names_in(module: ModuleType, base: type) -> list[str]:
     prefix = f"{module.__name__}."
     registered = [key.removeprefix(prefix) for names in _registered.values() for key in names if key.startswith(prefix)]
-    # as `dir` lists them: a package may fetch its names when they are asked for
-    there = [(name, getattr(module, name, None)) for name in dir(module)]
-    defined = [name for name, value in there if isinstance(value, type) and issubclass(value, base)]
+    # use `dir` because a package may load its names lazily
+    members = [(name, getattr(module, name, None)) for name in dir(module)]
+    defined = [name for name, value in members if isinstance(value, type) and issubclass(value, base)]
     return sorted(set(registered + defined))
 
 
@@ -353,7 +353,7 @@ def _offer(names: Collection[str]) -> str:
 
 def _text(ty: object, base: type) -> str:
     if not isinstance(ty, str):
-        raise AlchemyError(f"the type of a {base.__name__} must be a text such as 'package.module.Class', not {ty!r}")
+        raise AlchemyError(f"the type of a {base.__name__} must be a string such as 'package.module.Class', not {ty!r}")
     return current_path(ty)
 
 
@@ -363,18 +363,18 @@ def _name(cls: Maker) -> str:
 
 @runtime_checkable
 class _Located(Protocol):
-    """A table that knows the lines of its file."""
+    """A table that knows its position in the config file."""
 
     def where(self, key: str = "") -> str: ...
 
 
 def where_of(table: object, key: str = "") -> str:
-    """`file:line` of a table, or of one of its keys; nothing where it came from code."""
+    """Return `file:line` of a table or one of its keys; empty if it was defined in code."""
     return table.where(key) if isinstance(table, _Located) else ""
 
 
 def add_location(error: AlchemyError, where: str, section: str) -> AlchemyError:
-    """The same error with a place, where it does not say one itself."""
+    """Return the same error with a location, unless it already has one."""
     problem = error.problem
     elsewhere = bool(problem.section) and not problem.section.startswith(section)  # not on a line of this table
     return AlchemyError(
@@ -386,7 +386,7 @@ def add_location(error: AlchemyError, where: str, section: str) -> AlchemyError:
 
 
 def plain(value: object) -> Any:
-    """A value of a config as ordinary dicts and lists."""
+    """Convert a config value to ordinary dicts and lists."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Going on with a run that was interrupted: which record, with what, and that nothing has changed in between."""
+"""Resume an interrupted run, after checking that nothing relevant has changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.secrets import missing_secrets
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, ConfigError, Problem, Refused
-from alchemy.files import locked
+from alchemy.files import lock_file
 from alchemy.launch.device import alloc
 from alchemy.launch.project_imports import reach
 from alchemy.pipeline.tokenizers import tokenizer_of
@@ -20,7 +20,7 @@ from alchemy.plugins.resume_changes import changes, refuse_changes
 from alchemy.records.folder import LOCK, find, folders, read_info, read_newest_first, refuse_running
 from alchemy.records.local_copies import config_of, use_own_tokenizers
 from alchemy.registry import plain
-from alchemy.result import RunResult, expect_a_look
+from alchemy.result import RunResult, fail_if_ignored
 from alchemy.runner import run
 from alchemy.tasks.learn_tokenizer import is_class
 
@@ -38,29 +38,30 @@ def resume(
     raise_errors: bool = False,
     strict: bool = False,
 ) -> RunResult:
-    """Goes on with a record from its newest valid checkpoint, exactly as if it had never stopped.
+    """Resume a record from its latest valid checkpoint, with the same result as an uninterrupted run.
 
-    What differs from then is told; what would make it another run is refused unless `allow` names it.
+    Differences are logged; those that would make it a different run raise an error unless `allow` names them.
     """
     folder = find(record)
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
     reach(user_dir)
     if str(document.get("runner")).rpartition(".")[2] in NO_TRAINING:
-        raise AlchemyError(f"{folder} is a test or a prediction: there is no training to go on with")
-    with locked(folder / LOCK) as free:
+        raise AlchemyError(f"{folder} is a test or inference run: only training can be resumed")
+    with lock_file(folder / LOCK) as free:
         if not free:
-            raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
-    found = changes(folder, document, alloc(device)[0], user_dir)
-    _refuse_if_over(folder, changed=any(change.breaks or change.of_config for change in found))
-    refuse_changes(found, allow)
+            hint = "wait for it, or stop it with `alchemy stop`"
+            raise AlchemyError(f"another process is writing to {folder}", hint=hint)
+    differences = changes(folder, document, alloc(device)[0], user_dir)
+    _check_resumable(folder, changed=any(change.breaks or change.of_config for change in differences))
+    refuse_changes(differences, allow)
     if missing := missing_secrets(document):
         raise ConfigError(missing)
-    told = [f"since the record was written: {change.name} {change.text}" for change in found]
+    notes = [f"since the record was written: {change.name} {change.text}" for change in differences]
     if not any(text.partition("=")[0].strip().endswith("tokenizer") for text in overrides):
-        why = "in the config is gone, or another one by now: that of the record is used"
-        told += [f"the tokenizer of {field!r} {why}" for field in use_own_tokenizers(document, folder, _is_same)]
-    # told by the run itself, once its log is open
-    document.notes += [Problem(text, error=False) for text in told]
+        why = "in the config is missing or has changed: using the tokenizer of the record"
+        notes += [f"the tokenizer of {field!r} {why}" for field in use_own_tokenizers(document, folder, _is_same)]
+    # logged by the run itself, once its log is open
+    document.notes += [Problem(text, error=False) for text in notes]
     (result,) = run(
         [document],
         device=device,
@@ -73,11 +74,11 @@ def resume(
     )
     if isinstance(result.exception, Refused):
         raise result.exception
-    return expect_a_look(result)
+    return fail_if_ignored(result)
 
 
 def _is_same(named: object, own: Path) -> bool:
-    """Whether a config still names the tokenizer that a record has; one that is learnt is compared when it is."""
+    """Whether a config still names the tokenizer of the record; a learned tokenizer is compared after learning."""
     if is_class(named):
         return True
     try:
@@ -86,29 +87,29 @@ def _is_same(named: object, own: Path) -> bool:
         return False
 
 
-def _refuse_if_over(folder: Path, *, changed: bool) -> None:
+def _check_resumable(folder: Path, *, changed: bool) -> None:
     info = read_info(folder)
     refuse_running(folder, info)
-    if _is_over(info) and not changed:
+    if _is_finished(info) and not changed:
         hint = "to train longer: --set sched.epochs=N --allow sched.epochs"
-        raise AlchemyError(f"{folder} has finished: there is nothing to go on with", hint=hint)
+        raise AlchemyError(f"{folder} has finished: nothing to resume", hint=hint)
 
 
-def _is_over(info: Mapping[str, Any]) -> bool:
-    """Whether a record cannot be resumed as it is; one whose last state could not be saved can."""
+def _is_finished(info: Mapping[str, Any]) -> bool:
+    """Whether a record cannot be resumed unchanged; one whose last checkpoint could not be saved can."""
     return info["status"] == "running" or (info["status"] == "finished" and not info.get("unsaved"))
 
 
-def unfinished(document: Document) -> Path | None:
-    """The newest record of the same config, under its own log_dir, that has not come to its end; None without one.
+def find_unfinished(document: Document) -> Path | None:
+    """Return the latest unfinished record of the same config in its log_dir, or None.
 
-    Records without a config, or killed before their versions were written, are skipped: they hold no training.
+    Records without a config or without versions are skipped: they were killed before training started.
     """
     roots = [str(plugin.get("log_dir")) for plugin in document.get("plugins") or [] if plugin.get("log_dir")]
     wanted = config_hash(document)
-    found = [folder for root in roots for folder in folders(Path(root).expanduser())]
-    for folder, info in read_newest_first(found):
-        whole = (folder / "cfg.toml").is_file()
-        if whole and info["versions"] and info["cfg_hash"] == wanted and not _is_over(info):
+    candidates = [folder for root in roots for folder in folders(Path(root).expanduser())]
+    for folder, info in read_newest_first(candidates):
+        has_config = (folder / "cfg.toml").is_file()
+        if has_config and info["versions"] and info["cfg_hash"] == wanted and not _is_finished(info):
             return folder
     return None

@@ -1,4 +1,4 @@
-"""The runs that alchemy knows: train, test, infer; and the way to start one or many of them."""
+"""Runners for training, testing and inference, and `run`, which starts one or more of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from alchemy.launch.signals import graceful
 from alchemy.launch.worker_pool import Lost, run_all
 from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.legacy.keywords import fill_keywords
-from alchemy.loop import EvaluationInterrupted, announce, evaluate, evaluate_at_end, infer, tell_left_out, train
+from alchemy.loop import EvaluationInterrupted, announce, check_skipped_updates, evaluate, evaluate_at_end, infer, train
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
 from alchemy.plain_model import build_model
@@ -36,11 +36,11 @@ from alchemy.plugins.base import start_plugin
 from alchemy.plugins.log_sinks import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
-from alchemy.registry import Registrable, adapt_with, construct
-from alchemy.result import FailedRun, RunResult, expect_a_look, log_failure, put_in_words
+from alchemy.registry import Registrable, construct, set_adapter
+from alchemy.result import FailedRun, RunResult, explain_error, fail_if_ignored, log_failure
 from alchemy.sched import build_sched
-from alchemy.seeds import derive, seed_everything, seed_worker, unchanged_generators
-from alchemy.state import keep_bad_update, keep_state
+from alchemy.seeds import derive, preserve_rng_state, seed_everything, seed_worker
+from alchemy.state import open_state, save_bad_update
 from alchemy.stop import build_rules
 from alchemy.task import build_task, load_datasets
 from alchemy.update import NotFinite
@@ -61,11 +61,11 @@ __all__ = [
     "seed_worker",
 ]
 
-adapt_with(fill_keywords)
+set_adapter(fill_keywords)
 
 
 class Settings(TypedDict, total=False):
-    """What the command line says about one run; the globals of its symbol table."""
+    """Command line settings of a run, stored as globals in its symbol table."""
 
     user_dir: str
     desc: str
@@ -74,7 +74,7 @@ class Settings(TypedDict, total=False):
 
 
 class AlchemyRunner(Registrable):
-    """What a run does; a project may write its own. The plugins are there when the constructor is through."""
+    """Base class of runners, which projects may subclass. The constructor starts the plugins."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class AlchemyRunner(Registrable):
         context.device_info = device_info or {"device": "cpu"}
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
-        context.console = Terminal(quiet=not context.group.is_main)  # the other processes would say the same
+        context.console = Terminal(quiet=not context.group.is_main)  # other processes would print the same
         context.exits.callback(context.console.close)
         context.symbols.trained_at = context.cfg.trained_at
         context.symbols.globals |= {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file}
@@ -104,11 +104,11 @@ class AlchemyRunner(Registrable):
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
-        for warning in context.cfg.warnings:  # here, so that console and run.log have them
+        for warning in context.cfg.warnings:  # logged here so that the console and run.log both show them
             logger.log("INFO" if warning.note else "WARNING", "{}", warning)
 
     def start_plugins(self) -> None:
-        """Builds the plugins in the order of the list; a runner with symbols of its own sets them before."""
+        """Start the plugins in list order; override to set additional symbols first."""
         for i, table in enumerate(self.context.cfg.get("plugins") or []):
             self.context.plugins.append(start_plugin(self.context, table, f"plugins.{i}"))
 
@@ -116,13 +116,13 @@ class AlchemyRunner(Registrable):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Ends a run that the runner opened itself: `with AlchemyRunner.from_registry(..) as runner: runner.run()`."""
+        """Close the run if this runner opened it: `with AlchemyRunner.from_registry(..) as runner: runner.run()`."""
         if self._owns_run:
             self.context.__exit__(*error)
 
     @property
     def data(self) -> dict[str, Any]:
-        """The global symbols, as old texts call them."""
+        """The global symbols, under the name used by older projects."""
         return self.context.symbols.globals
 
     def run(self) -> Any:
@@ -130,18 +130,18 @@ class AlchemyRunner(Registrable):
 
     @contextlib.contextmanager
     def _looping(self) -> Iterator[None]:
-        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary."""
+        """Inside this block, the first Ctrl-C or SIGTERM stops the loop at the next step boundary."""
         self.context.in_loop = True
         yield
-        self.context.in_loop = False  # not after an error: a signal must not take the place of the cause
+        self.context.in_loop = False  # not after an error, whose cause a signal must not replace
 
 
 @AlchemyRunner.register("Trainer")
 class AlchemyTrainer(AlchemyRunner):
-    """Task, model, data, optimizer, schedule; then epochs, an evaluation at the end, and the last state."""
+    """Train a model, evaluate it at the end and save the final checkpoint."""
 
     def set_up(self) -> None:
-        """Builds everything that training needs."""
+        """Build the task, model, data, optimizer, schedule and everything else that training needs."""
         context = self.context
         prepare(context)
         context.optim = build_optimizer(context)
@@ -156,27 +156,27 @@ class AlchemyTrainer(AlchemyRunner):
     def run(self) -> Any:
         context = self.context
         self.set_up()
-        keep_state(context)
+        open_state(context)
         announce(context)
         with self._looping():
             try:
                 train(context)
                 if context.stop_request.signal is None:
-                    tell_left_out(context)
+                    check_skipped_updates(context)
                     evaluate_at_end(context)
                     context.checkpoints.save(context.where, "end")
-            except EvaluationInterrupted as left:  # an evaluation was left for a signal, which is no failure
-                if not left.saved:
+            except EvaluationInterrupted as interruption:  # by a signal, which is not a failure
+                if not interruption.saved:
                     context.checkpoints.save(context.where, "signal")
             except NotFinite as error:
-                keep_bad_update(context, error)
+                save_bad_update(context, error)
                 raise
         return context.progress.scores.get("dev") or next(reversed(context.progress.scores.values()), {})
 
 
 @AlchemyRunner.register("Tester")
 class ALchemyTester(AlchemyRunner):
-    """Scores the split `test`; needs neither optimizer nor schedule."""
+    """Evaluate the split `test` without an optimizer or a schedule."""
 
     def run(self) -> Any:
         prepare(self.context)
@@ -186,9 +186,9 @@ class ALchemyTester(AlchemyRunner):
 
 @AlchemyRunner.register("InferenceRunner")
 class AlchemyInferenceRunner(AlchemyRunner):
-    """Runs the split `inference` through the output pipes and writes what they give.
+    """Run the split `inference` through the output pipes and write their output.
 
-    The rows go to the file `out`, or else to `results/predictions.<suffix>` of the record.
+    The rows are written to the file `out`, by default `results/predictions.<suffix>` in the record.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ Trainer, Tester, InferenceRunner = AlchemyTrainer, ALchemyTester, AlchemyInferen
 
 
 def prepare(context: Run) -> None:
-    """Task, model and data, in the order that projects rely on: each sees the ones before it."""
+    """Build the task, the model and the datasets, in the order that projects rely on."""
     context.precision = build_precision(context)
     context.task = build_task(context)
     context.model = build_model(context)
@@ -228,9 +228,9 @@ def prepare(context: Run) -> None:
 
 
 def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Loader:
-    """The loader of a data set, for loops that a project writes itself.
+    """Return the loader of a dataset, for custom loops in a project.
 
-    Without a seed of its own it follows the run: another order in every epoch, the same for the same seed.
+    Without `seed` the order depends on the seed and the epoch of the run.
     """
     run = find_run()
     if not seed and run is not None:
@@ -249,33 +249,33 @@ def run_task(
     allowed: Iterable[str] = (),
     **options: Any,
 ) -> RunResult:
-    """One run in this process; what goes wrong is captured in its result, unless `raise_errors`.
+    """Run one config in this process; unless `raise_errors` is set, errors are captured in the result.
 
-    `options` are keywords of the runner.
+    `options` are passed to the runner.
     """
     user_dir = options.get("user_dir") or "src"
     document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg, user_dir=user_dir)
     context: Run | None = None
     try:
-        # a run inside a run must not change what the outer one draws
-        around = unchanged_generators() if find_run() is not None else contextlib.nullcontext()
-        going_on = (resume_from, frozenset(allowed))
-        with around, _together(document, device_info, going_on) as context, graceful(context.ask_to_end):
+        # a nested run must not change the random numbers of the outer one
+        around = preserve_rng_state() if find_run() is not None else contextlib.nullcontext()
+        resume_options = (resume_from, frozenset(allowed))
+        with around, _open_context(document, device_info, resume_options) as context, graceful(context.handle_signal):
             device_info = context.device_info
             context.limits.max_batches, context.limits.overfit = fast_dev_run, overfit
             try:
                 reach(user_dir)
-                with _runner_of(context.cfg)(context.cfg, device_info, **options) as runner:
+                with _runner_class(context.cfg)(context.cfg, device_info, **options) as runner:
                     ret = runner.run()
                     context.ret = ret if context.ret is None else context.ret
-            except SystemExit as error:  # it would end the program that started the run, with nothing to show for it
+            except SystemExit as error:  # would end the calling program without a result
                 raise RunFailed(f"a part called sys.exit({error.code!r})") from error
-            except Refused:  # nothing has failed: the run was not taken up
+            except Refused:  # not a failure: the run was not resumed
                 raise
             except Exception as error:
                 other = first_failure(context.group, error)
-                # where another process failed first, what broke here is only that it is gone
-                failure = RunFailed(other.reason) if other else put_in_words(error)
+                # if another process failed first, the error here is only a consequence
+                failure = RunFailed(other.reason) if other else explain_error(error)
                 log_failure(context, failure, other)
                 if failure is not error:
                     raise failure from error
@@ -283,21 +283,23 @@ def run_task(
     except (Exception, KeyboardInterrupt) as error:
         if raise_errors or context is None:
             raise
-        return expect_a_look(FailedRun.during(error, context))
+        return fail_if_ignored(FailedRun.during(error, context))
     return RunResult.of(context)
 
 
 @contextlib.contextmanager
-def _together(document: Document, device_info: dict[str, Any] | None, going_on: tuple[Any, Any]) -> Iterator[Run]:
-    """A run alone, or together with the other processes that torchrun has started: as the first one has it."""
+def _open_context(
+    document: Document, device_info: dict[str, Any] | None, resume_options: tuple[Any, Any]
+) -> Iterator[Run]:
+    """Open a run; processes started by torchrun all use the config and the options of rank 0."""
     info = local_device(device_info or {"device": "cpu"})
     with open_group(torch.device(info["device"]).type) as group:
         if group.size > 1:
-            # a seed that was drawn is drawn once, and a record to go on with is looked for once
-            document, going_on = group.broadcast((document, going_on))
+            # a random seed is drawn once, and the record to resume is looked up once
+            document, resume_options = group.broadcast((document, resume_options))
         with Run(document, info) as context:
             context.group = context.metrics.group = group
-            context.resume_from, context.allowed = going_on
+            context.resume_from, context.allowed = resume_options
             yield context
 
 
@@ -319,52 +321,52 @@ def run(
     resume_from: str | Path | None = None,
     allowed: Sequence[str] = (),
 ) -> list[RunResult]:
-    """Runs every config (paths, mappings, documents) and returns their results in the same order.
+    """Run every config (path, mapping or document) and return the results in the same order.
 
-    One config runs in this process. Several run in processes of their own, as many at once as there are devices times
-    `task_per_device`. All are checked before the first one starts. With `resume_from`, a record folder, the one config
-    goes on from its newest valid state.
+    A single config runs in this process. Several configs run in separate processes, at most `task_per_device` per
+    device at a time. All configs are checked before the first run starts. `resume_from`, a record folder, resumes a
+    single config from its latest valid checkpoint.
     """
     if isinstance(cfgs, str | Path | Mapping):
         cfgs = [cfgs]
     if isinstance(device, int):
         device = [device]
     if place().size > 1 and (len(cfgs) > 1 or force_mp):
-        raise AlchemyError("several processes train one config together", hint="give torchrun one config at a time")
+        raise AlchemyError("torchrun supports a single config", hint="start torchrun once per config")
     kwargs: dict[str, Any] = {"user_dir": user_dir, "desc": desc, "debug": debug}
     kwargs |= {"no_file": no_file or bool(fast_dev_run), "fast_dev_run": fast_dev_run, "overfit": overfit}
     if resume_from is not None:
         if len(cfgs) != 1:
-            raise AlchemyError("one record is resumed at a time")
+            raise AlchemyError("only one record can be resumed at a time")
         kwargs |= {"resume_from": Path(resume_from), "allowed": tuple(allowed)}
-    checked = [_checked(cfg, user_dir, strict, raise_errors) for cfg in cfgs]
+    checked = [_check(cfg, user_dir, strict, raise_errors) for cfg in cfgs]
     good = [cfg for cfg in checked if isinstance(cfg, Document)]
     devices = alloc(device, count=len(good))
     job = run_task_fn or run_task
     if len(cfgs) == 1 and not force_mp:
-        answers = [job(cfg, devices[0], raise_errors=raise_errors, **kwargs) for cfg in good]
+        outcomes = [job(cfg, devices[0], raise_errors=raise_errors, **kwargs) for cfg in good]
     else:
-        told: list[int] = []
+        signals: list[int] = []
         calls = [(job, cfg, kwargs) for cfg in good]
-        answers = run_all(_in_worker, calls, list(devices) * max(task_per_device, 1), told.append)
-        for answer in answers:
-            if told and not isinstance(answer, Lost) and answer.signal:
-                answer.signal = told[0]  # the one that the user sent
-        pairs = zip(good, answers, strict=True)
-        answers = [FailedRun.lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in pairs]
-        if raise_errors and (failed := [answer for answer in answers if isinstance(answer, FailedRun)]):
+        outcomes = run_all(_in_worker, calls, list(devices) * max(task_per_device, 1), signals.append)
+        for outcome in outcomes:
+            if signals and not isinstance(outcome, Lost) and outcome.signal:
+                outcome.signal = signals[0]  # the signal sent by the user
+        pairs = zip(good, outcomes, strict=True)
+        outcomes = [FailedRun.lost(cfg, outcome) if isinstance(outcome, Lost) else outcome for cfg, outcome in pairs]
+        if raise_errors and (failed := [outcome for outcome in outcomes if isinstance(outcome, FailedRun)]):
             raise failed[0]
-    following = iter(answers)
-    results = [next(following) if isinstance(cfg, Document) else cfg for cfg in checked]
+    remaining = iter(outcomes)
+    results = [next(remaining) if isinstance(cfg, Document) else cfg for cfg in checked]
     for result in results:
-        expect_a_look(result)
+        fail_if_ignored(result)
     return results
 
 
-def _checked(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
+def _check(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
     try:
         if not isinstance(cfg, str | Path | Mapping):
-            raise AlchemyError(f"a config is a path or a mapping, not {cfg!r}")
+            raise AlchemyError(f"expected a path or a mapping as a config, got {cfg!r}")
         document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg, user_dir=user_dir)
         document.warnings = raise_if_wrong(document, strict=strict, roots=roots(user_dir))
     except AlchemyError as error:
@@ -375,7 +377,7 @@ def _checked(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Do
 
 
 def _in_worker(job: Any, cfg: Document, kwargs: dict[str, Any], device_info: dict[str, Any]) -> RunResult:
-    # several runs share one terminal: plain lines, since live bars would overwrite each other
+    # several runs share one terminal, where live progress bars would overwrite each other
     os.environ["TTY_COMPATIBLE"] = "0"
     keep_memory()
     result: RunResult = job(cfg, device_info, **kwargs)
@@ -383,14 +385,14 @@ def _in_worker(job: Any, cfg: Document, kwargs: dict[str, Any], device_info: dic
 
 
 def _open_run(cfg: Any, device_info: dict[str, Any] | None) -> tuple[Run, bool]:
-    """The run that is open already, or a new one (True) for a runner that a script makes by itself."""
+    """Return the open run, or a new one (and True) if a script builds the runner itself."""
     run = find_run()
     if run is not None and run.cfg is cfg:
         return run, False
     return Run(cfg, device_info).__enter__(), True
 
 
-def _runner_of(cfg: Document) -> type[AlchemyRunner]:
+def _runner_class(cfg: Document) -> type[AlchemyRunner]:
     name = cfg.get("runner", "alchemy.runner.Trainer")
     try:
         return AlchemyRunner.resolve_registered_module(name)

@@ -1,4 +1,4 @@
-"""The schedules under their old name: the very module, so that aliases in configs are found too."""
+"""Former import path of `alchemy.sched`: the same module, so that aliases in configs resolve too."""
 
 import sys
 

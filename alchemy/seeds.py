@@ -1,4 +1,4 @@
-"""Seeds: one number for a run, and from it a stream for every purpose."""
+"""Derive independent random seeds for every purpose from the seed of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from alchemy.errors import AlchemyError
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A seed of its own for each purpose, so that drawing in one place does not shift another.
+    """Derive a separate seed for each purpose, so that random draws in one place do not affect another.
 
     >>> derive(0, "order", 1) != derive(0, "order", 2)
     True
@@ -26,7 +26,7 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 
 def mix(seed: int, *numbers: int) -> int:
-    """A seed of its own for each tuple of numbers: `derive` for every step, where a hash would take too long.
+    """Derive a separate seed for each tuple of numbers; faster than `derive`, for use in every step.
 
     >>> len({mix(0, update, step) for update in range(10) for step in range(10)})
     100
@@ -37,18 +37,18 @@ def mix(seed: int, *numbers: int) -> int:
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds Python, numpy and torch, on all devices."""
+    """Seed Python, NumPy and torch on all devices."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 _python: Any = random._inst
-_seed_python = super(random.Random, _python).seed  # what random.seed comes to for a number
+_seed_python = super(random.Random, _python).seed  # random.seed without its argument handling
 
 
 def reseed(seed: int) -> None:
-    """The same, cheap enough for every step: 7 µs, where `torch.manual_seed` alone takes 135."""
+    """Like `seed_everything`, but fast enough for every step: 7 µs, while `torch.manual_seed` alone takes 135 µs."""
     _seed_python(seed)
     _python.gauss_next = None
     np.random.seed(seed & 0xFFFFFFFF)
@@ -58,12 +58,12 @@ def reseed(seed: int) -> None:
 
 
 def seed_worker(worker_id: int) -> None:
-    """A `worker_init_fn` for loaders of torch: seeds Python and numpy from the seed that torch gave the worker."""
+    """Seed Python and NumPy in a loader worker from its torch seed; a `worker_init_fn` for torch loaders."""
     reseed(torch.initial_seed())
 
 
 class Generators:
-    """The global generators of Python, numpy and torch, as a part of a run's state."""
+    """The state of the global random number generators of Python, NumPy and torch."""
 
     def state_dict(self) -> dict[str, Any]:
         arrays: Any = np.random.get_state(legacy=False)
@@ -82,13 +82,13 @@ class Generators:
         arrays = state["numpy"]
         np.random.set_state({**arrays, "state": {**arrays["state"], "key": arrays["state"]["key"].numpy()}})
         torch.default_generator.set_state(state["torch"])
-        # another number of devices: every step is seeded by its own number, so only draws between steps could differ
+        # with another number of devices only draws between steps could differ, since every step is reseeded
         if len(state.get("cuda", ())) == torch.cuda.device_count() > 0:
             torch.cuda.set_rng_state_all(state["cuda"])
 
 
 class _Sample:
-    """The sample that is being loaded in this process, and its random numbers once somebody has asked for them."""
+    """The sample being loaded in this process, and its random number generator if requested."""
 
     __slots__ = ("index", "numbers", "seed")  # set for every sample
 
@@ -101,21 +101,21 @@ class _Sample:
 _sample = _Sample()
 
 
-def at_sample(seed: int, index: int) -> None:
-    """Says which sample is loaded next; costs next to nothing until the sample asks for random numbers."""
+def set_current_sample(seed: int, index: int) -> None:
+    """Set the sample to be loaded next; its generator is created only on request."""
     _sample.seed, _sample.index, _sample.numbers = seed, index, None
 
 
 def sample_rng() -> np.random.Generator:
-    """Random numbers for the sample that is being loaded: a function of (seed, epoch, index).
+    """Return the random number generator of the sample being loaded, seeded by (seed, epoch, index).
 
-    The same whatever batch, worker or process loads it; for `__getitem__` of a data set, and for functions that a
-    pipe over a list calls.
+    It does not depend on the batch, worker or process that loads the sample. Use it in `__getitem__` of a dataset and
+    in functions called by a pipe over a list.
     """
     if _sample.index is None:
         raise AlchemyError(
-            "sample_rng() is for code that loads a sample of data with an index",
-            hint="in a stream, draw from a random.Random of your own",
+            "sample_rng() is only available while a sample of an indexed dataset is loaded",
+            hint="in a stream, use your own random.Random",
         )
     if _sample.numbers is None:
         _sample.numbers = np.random.Generator(np.random.Philox(derive(_sample.seed, "sample", _sample.index)))
@@ -123,13 +123,13 @@ def sample_rng() -> np.random.Generator:
 
 
 def sample_has_drawn() -> bool:
-    """Whether the sample that is being loaded has asked for random numbers."""
+    """Whether the sample being loaded has used `sample_rng`."""
     return _sample.numbers is not None
 
 
 @contextlib.contextmanager
-def unchanged_generators() -> Iterator[None]:
-    """Whatever draws inside leaves the generators of Python, numpy and torch as they were."""
+def preserve_rng_state() -> Iterator[None]:
+    """Restore the random number generators of Python, NumPy and torch at the end of the block."""
     python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():
         yield
@@ -137,15 +137,15 @@ def unchanged_generators() -> Iterator[None]:
     np.random.set_state(arrays)
 
 
-def deterministic(on: bool = True) -> dict[str, Any]:
-    """Makes torch refuse operations that give other bits each time; returns the settings that were in force."""
+def make_deterministic(on: bool = True) -> dict[str, Any]:
+    """Make torch raise an error for nondeterministic operations; return the previous settings."""
     before = {
         "algorithms": torch.are_deterministic_algorithms_enabled(),
         "benchmark": torch.backends.cudnn.benchmark,
-        "deterministic": torch.backends.cudnn.deterministic,
+        "make_deterministic": torch.backends.cudnn.deterministic,
     }
     if on:
-        # read by cuBLAS when CUDA starts, so it must stand in the environment before the first kernel
+        # cuBLAS reads this when CUDA starts, so it must be set before the first kernel
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
@@ -154,7 +154,7 @@ def deterministic(on: bool = True) -> dict[str, Any]:
 
 
 def restore_determinism(before: dict[str, Any]) -> None:
-    """Puts back what `deterministic` found, so that one run does not change the next."""
+    """Restore the settings returned by `make_deterministic`, so that one run does not affect the next."""
     torch.use_deterministic_algorithms(before["algorithms"])
     torch.backends.cudnn.benchmark = before["benchmark"]
-    torch.backends.cudnn.deterministic = before["deterministic"]
+    torch.backends.cudnn.deterministic = before["make_deterministic"]

@@ -1,4 +1,4 @@
-"""The whole state of a training: what it is made of, where it is kept, and how a run takes it up again."""
+"""Collect, save and restore the complete state of a training run."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from alchemy.registry import construct
 from alchemy.seeds import Generators
 
 
-def keep_state(run: Run) -> None:
-    """Opens ledger and checkpoints of a run; one that is resumed goes on from the newest state.
+def open_state(run: Run) -> None:
+    """Open the ledger and the checkpoints of a run, and restore the latest checkpoint if it is resumed.
 
-    Without a record nothing is written, but the best scores are known all the same.
+    Without a record nothing is written, but the best scores are still tracked.
     """
     folder = run.group.broadcast(None if run.record_dir is None else str(run.record_dir))
     given = {"state_dir": Path(folder or os.devnull) / "state"}
@@ -53,30 +53,30 @@ def keep_state(run: Run) -> None:
     try:
         run.ledger = ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
     except OSError as error:
-        raise AlchemyError(f"{folder}/ledger.jsonl cannot be written: {error.strerror or error}") from error
+        raise AlchemyError(f"cannot write {folder}/ledger.jsonl: {error.strerror or error}") from error
     run.record.on_removal(ledger.reopen)
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
     code = _Code(run)
-    checkpoints.saver.before = _Journals(run, code).write_down
+    checkpoints.saver.before = _Journals(run, code).sync
     checkpoints.named = Named(
-        Path(folder), run.symbols.try_get_global("checkpt_dir"), _own_save(run, checkpoints.enabled)
+        Path(folder), run.symbols.try_get_global("checkpt_dir"), _save_function(run, checkpoints.enabled)
     )
     run.exits.callback(checkpoints.close)
     if run.resume_from is not None:
-        _take_up(run, checkpoints, ledger)
-    code.note()
+        _restore(run, checkpoints, ledger)
+    code.record()
 
 
 def _main_watch(run: Run, checkpoints: Checkpoints) -> Iterator[Watch]:
-    """The main score of the task, if neither `[checkpoint]` nor a pipe says what is best and dev is evaluated."""
+    """Yield a watch on the main score of the task, unless `[checkpoint]` or a pipe monitors a score."""
     if run.task.main_score and "dev" in run.task.splits and not (run.watches or checkpoints.watches):
         monitor = Monitor(f"dev/{run.task.main_score}", run.task.main_mode)
         yield Watch(monitor, keep=run.table("checkpoint").get("best", 1))
 
 
-def _own_save(run: Run, has_states: bool) -> Callable[[Path], None] | None:
-    """How `checkpt/NAME` is written where it cannot be links: by a project's own `save`, or without checkpoints."""
+def _save_function(run: Run, has_states: bool) -> Callable[[Path], None] | None:
+    """Return the function that writes `checkpt/NAME` if links are impossible: custom `save`, or no checkpoints."""
     if has_states and type(run.model).save is AlchemyModel.save:
         return None
 
@@ -88,7 +88,7 @@ def _own_save(run: Run, has_states: bool) -> Callable[[Path], None] | None:
 
 
 def _close_ledger(run: Run) -> None:
-    """What was seen last is written down, also by a run that fails; several processes may not be there any more."""
+    """Close the ledger, also after a failure; with several processes, do not flush because some may be gone."""
     if run.group.size == 1:
         run.ledger.flush()
     with contextlib.suppress(OSError):  # reported when the record is closed
@@ -97,9 +97,9 @@ def _close_ledger(run: Run) -> None:
 
 
 def parts_of(run: Run) -> dict[str, Stateful]:
-    """Everything that the next update depends on, by the names under which it is saved."""
+    """Return everything that the next update depends on, under the names used in checkpoints."""
     parts: dict[str, object] = {
-        # first, since all processes take part in these: a part that fails after them leaves nobody waiting
+        # first, because all processes take part: if a later part fails, no process is left waiting
         "ledger": run.ledger,
         "metrics": run.metrics,
         "model": run.model,
@@ -114,34 +114,34 @@ def parts_of(run: Run) -> dict[str, Stateful]:
         "generators": Generators(),
         "run": run,
         "settings": _Settings(run),
-        "task": _Several({f"{type(run.task).__name__}": run.task}),
-        "outputpipes": _Several(_numbered(run.task.outputpipes)),
-        "evalpipes": _Several(_numbered(run.task.evalpipes)),
-        "plugins": _Several(_numbered(run.plugins or [])),
+        "task": _Parts({f"{type(run.task).__name__}": run.task}),
+        "outputpipes": _Parts(_by_position(run.task.outputpipes)),
+        "evalpipes": _Parts(_by_position(run.task.evalpipes)),
+        "plugins": _Parts(_by_position(run.plugins or [])),
     }
     return {name: part for name, part in parts.items() if isinstance(part, Stateful)}
 
 
-def _take_up(run: Run, checkpoints: Checkpoints, ledger: Ledger) -> None:
-    """Loads the newest valid state, and marks what the record has of the time after it as void."""
+def _restore(run: Run, checkpoints: Checkpoints, ledger: Ledger) -> None:
+    """Restore the latest valid checkpoint and mark later rows of the record as void."""
     restored = checkpoints.restore()
     missing = run.group.broadcast(ledger.missing)
     if missing and "ledger" not in run.allowed:
-        text = f"ledger.jsonl lacks {missing} rows that the state counts: the samples of these updates are unknown"
+        text = f"ledger.jsonl lacks {missing} rows of the checkpoint: the samples of these updates are unknown"
         raise Refused(text, hint="restore the file, or continue anyway with --allow ledger")
     if restored is None:
-        logger.warning("there is no valid checkpoint in {}: the training begins again", checkpoints.state_dir)
+        logger.warning("no valid checkpoint in {}: training starts from the beginning", checkpoints.state_dir)
     if run.group.is_main:
         update = restored["update"] if restored else 0
         lines = checkpoints.parts["rows"].kept
         if run.record.lines < lines:
-            logger.warning("metrics.jsonl has {} of {} rows: the others are lost", run.record.lines, lines)
+            logger.warning("metrics.jsonl has only {} of {} rows: the others are lost", run.record.lines, lines)
         run.record.resume(from_update=update, from_line=lines, seconds=run.elapsed if restored else 0.0)
         run.ledger.resume(run.record.generation, update)
 
 
 class _Code:
-    """The project files that the run has imported, each with its hash when it was first seen."""
+    """The project files imported by the run, with their hashes at import time."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.known = run, dict[str, str]()
@@ -149,48 +149,48 @@ class _Code:
         before = {} if run.resume_from is None else read_info(run.resume_from).get("code", {})
         self._files = {name: path for name in before if (path := find_file(name, self._user_dir)) is not None}
 
-    def note(self) -> None:
-        """Adds the files imported since the last call to the record."""
+    def record(self) -> None:
+        """Add the files imported since the last call to the record."""
         files = self._files | imported_files(self._user_dir)
         known = len(self.known)
         for name, path in files.items():
             if name not in self.known:
-                with contextlib.suppress(OSError):  # generated, and gone again
+                with contextlib.suppress(OSError):  # a generated file that has been removed
                     self.known[name] = hash_file(path)
         if len(self.known) > known:
-            with contextlib.suppress(OSError):  # on a full disk, written with the next change of record.json
+            with contextlib.suppress(OSError):  # disk full: written with the next change of record.json
                 self.run.record.note(code=self.known)
 
 
 class _Journals:
-    """What a state counts on, which must be on the disk before it."""
+    """The JSONL files that must be on disk before a checkpoint that refers to them."""
 
     def __init__(self, run: Run, code: _Code) -> None:
         self.run, self.code = run, code
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
-    def write_down(self, state: Collected) -> None:
-        """Called ahead of a save, in its thread: a state must not know of rows that the disk does not have."""
+    def sync(self, state: Collected) -> None:
+        """Sync the files before a save, in its thread; the checkpoint must not count rows that are not on disk."""
         run = self.run
         run.record.mend()
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
-                claimed, found = state.json[part]["lines"], _lines(Path(run.record_dir or "") / name)
-                if found < claimed:  # else only rows are missing that came after the state
+                claimed, found = state.json[part]["lines"], _count_complete(Path(run.record_dir or "") / name)
+                if found < claimed:  # otherwise only rows after the checkpoint are missing
                     state.json[part]["lines"] = found
-                    self._tell(name, rows.error or "the disk does not answer", claimed, found)
-        self.code.note()
+                    self._warn(name, rows.error or "the disk does not respond", claimed, found)
+        self.code.record()
 
-    def _tell(self, name: str, reason: str, claimed: int, found: int) -> None:
-        """Once for each file: a training is worth more than its rows, so it is saved all the same."""
-        if name not in self._told:
-            self._told.add(name)
-            text = "{} is not safe on the disk, {} of {} rows are there: {}; a resume from the state that is saved now "
-            logger.warning(text + "counts only these", name, found, claimed, reason)
+    def _warn(self, name: str, reason: str, claimed: int, found: int) -> None:
+        """Warn once per file; the checkpoint is saved anyway."""
+        if name not in self._warned:
+            self._warned.add(name)
+            text = "{}: only {} of {} rows are on disk: {}; a resume from this checkpoint will count only these"
+            logger.warning(text, name, found, claimed, reason)
 
 
-def _lines(path: Path) -> int:
-    """The rows that a file has whole."""
+def _count_complete(path: Path) -> int:
+    """Return the number of complete rows in a file."""
     try:
         lines, cut = count_lines(path)
     except OSError:
@@ -199,7 +199,7 @@ def _lines(path: Path) -> int:
 
 
 class _Rows:
-    """How many lines of `metrics.jsonl` belong to the state, and what the next one has of the update before it."""
+    """The number of lines of `metrics.jsonl` that belong to the checkpoint, and the last gradient norm."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.kept = run, 0
@@ -214,7 +214,7 @@ class _Rows:
 
 
 class _Settings:
-    """The config that a state belongs to: one that ended for a reason of its config may go on with another config."""
+    """A hash of the settings that end a run: if they change, a run that has ended may continue."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -229,8 +229,8 @@ class _Settings:
             self.run.stop_request.reason = self.run.rules.after_update(self.run) or None
 
 
-class _Several:
-    """Parts of which some have a state; each is known by its place and its class."""
+class _Parts:
+    """A collection of parts, some of them stateful, identified by position and class."""
 
     def __init__(self, parts: Mapping[str, object]) -> None:
         self.parts = {name: part for name, part in parts.items() if isinstance(part, Stateful)}
@@ -242,20 +242,20 @@ class _Several:
         try:
             return part.state_dict()
         except Exception as error:
-            raise AlchemyError(f"state_dict() of {name} fails: {error!r}") from error
+            raise AlchemyError(f"state_dict() of {name} failed: {error!r}") from error
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, part in self.parts.items():
             if name in state:
                 part.load_state_dict(state[name])
             else:
-                logger.warning("{} is new: it begins without a state", name)
+                logger.warning("{} is new and starts without saved state", name)
         for name in state.keys() - self.parts.keys():
-            logger.warning("{} is not there any more: its state is dropped", name)
+            logger.warning("{} no longer exists: its saved state is discarded", name)
 
 
-# what is told of the training data, and the name by which another one is allowed
-_KNOWN_BY = {
+# recorded properties of the training data, and the --allow name that permits a change
+_ALLOW_NAMES = {
     "samples": "data",
     "contents": "data",
     "stream": "data",
@@ -266,7 +266,7 @@ _KNOWN_BY = {
 
 
 class _Source:
-    """What the order of the data depends on: a state that was saved with another one is refused, unless allowed."""
+    """What the data order depends on; a checkpoint with other values is rejected unless allowed."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -274,7 +274,7 @@ class _Source:
     def state_dict(self) -> dict[str, Any]:
         dataset, kwargs = self.run.task.dataset("train")
         stream, size = isinstance(dataset, IterableDataset), self.run.group.size
-        # data with an index has the same order for any number of workers, and global batches for any of processes
+        # indexed data has the same order for any number of workers; global batches for any number of processes
         dealt = not stream and (bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None)
         return {
             "samples": len(dataset) if not stream and isinstance(dataset, Sized) else None,
@@ -282,44 +282,44 @@ class _Source:
             "contents": [digest[:12] for pipe in walk(dataset) if isinstance(digest := link_of(pipe).digest, str)],
             "num_workers": kwargs.get("num_workers", 0) if stream else None,
             "ranks": size if stream else None,
-            "window": size * self.run.updater.period if dealt else None,  # batches of an update
-            "batches": (self.run.train_sched.cur_step_this_epoch + 1) * size if dealt else None,  # of this epoch
+            "window": size * self.run.updater.period if dealt else None,  # batches per update
+            "batches": (self.run.train_sched.cur_step_this_epoch + 1) * size if dealt else None,  # in this epoch
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         today = self.state_dict()
-        state = {"contents": [], **state}  # an older version does not know them
-        for key, name in _KNOWN_BY.items():
+        state = {"contents": [], **state}  # missing in checkpoints of older versions
+        for key, name in _ALLOW_NAMES.items():
             if state[key] != today[key] and name not in self.run.allowed:
                 what = "batches in an update" if key == "window" else f"{key} ="
                 raise Refused(
-                    f"the training data had {what} {state[key]} and now has {today[key]}: it would not be the same run",
+                    f"the training data had {what} {state[key]} and now has {today[key]}: it would be a different run",
                     section="task.datasets.train",
-                    hint=f"give it as it was, or go on all the same with --allow {name}",
+                    hint=f"restore the previous value, or continue anyway with --allow {name}",
                 )
         if state["batches"] is not None and today["batches"] is not None and state["batches"] != today["batches"]:
-            # steps are counted by each process for itself, and there is another number of them now
+            # each process counts its own steps, and the number of processes has changed
             sched, before = self.run.train_sched, today["batches"] // self.run.group.size
             sched.cur_step_this_epoch = state["batches"] // self.run.group.size - 1
             sched.cur_step += sched.cur_step_this_epoch + 1 - before
 
 
-def _numbered(parts: Iterable[object]) -> dict[str, object]:
+def _by_position(parts: Iterable[object]) -> dict[str, object]:
     return {f"{place}.{type(part).__name__}": part for place, part in enumerate(parts)}
 
 
-def keep_bad_update(run: Run, error: Exception) -> None:
-    """Writes down the state before an update that was not finite, with all that is needed to look at it again.
+def save_bad_update(run: Run, error: Exception) -> None:
+    """Save the state before a non-finite update, with everything that `alchemy replay` needs to repeat it.
 
-    The weights are untouched by it; the counters go back to the boundary, and the random numbers of a step are a
-    function of its number, so that `alchemy replay` makes the very same update. No run goes on from here: what a module
-    counts while it computes, as batch norm does, has seen the bad batch already.
+    The weights are unchanged, the counters are reset to the last update boundary, and the random numbers of a step
+    depend only on its number, so a replay makes the same update. A run cannot resume from this state: buffers such as
+    batch norm statistics have already seen the bad batch.
     """
     sched, steps, ids = run.train_sched, len(run.progress.window), list(run.progress.window)
     sched.cur_step -= steps
     sched.cur_step_this_epoch -= steps
-    late = run.updater.late  # it was the update before this one
-    moved = run.updater.has_moved or late
+    late = run.updater.late  # the bad update is the previous one
+    stepped = run.updater.has_stepped or late
     run.optim.zero_grad()
     run.updater.drop_window()
     state = collect_state({**run.checkpoints.parts, OWN: run.checkpoints})  # all processes take part
@@ -340,8 +340,8 @@ def keep_bad_update(run: Run, error: Exception) -> None:
         folder.mkdir(exist_ok=True)
         write_atomic(folder / f"u{update}.json", json.dumps(row) + "\n")
         target = folder / f"u{update - 1}"
-        if not moved and not target.exists():  # else one of several optimizers is a step ahead
+        if not stepped and not target.exists():  # otherwise one of several optimizers is one step ahead
             write(target, state.files(), Manifest(*run.where, time=now(), kind="bad", why=["nonfinite"]))
-    except OSError as trouble:
-        logger.warning("what a replay of update {} needs could not be written: {}", update, trouble)
-    error.add_note(f"look at it again with: alchemy replay {run.record_dir} --update {update}")
+    except OSError as reason:
+        logger.warning("could not save the state for a replay of update {}: {}", update, reason)
+    error.add_note(f"to inspect it, run: alchemy replay {run.record_dir} --update {update}")

@@ -1,4 +1,4 @@
-"""When a training has gone far enough: the rules of `[stop]`, each a part, and how several of them are combined."""
+"""Stop rules of `[stop]`, and how several of them are combined."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["Divergence", "Epochs", "MinLR", "Patience", "Rules", "StopRule", "Ta
 
 
 class StopRule(Registrable):
-    """Gives the reason to end a training as a sentence, or nothing while it may go on.
+    """Base class of stop rules. Each method returns the reason to stop, or an empty string to continue.
 
-    A rule overrides the moment at which it can decide. One that remembers something names its attributes in `saved`:
-    JSON values, which a resume restores.
+    A rule overrides the method in which it can decide. Attributes named in `saved`, which must be JSON values, are
+    saved in checkpoints and restored on resume.
     """
 
     saved: ClassVar[tuple[str, ...]] = ()
 
     def check(self, run: Run) -> str:
-        """Asked after every update, and at the end of every epoch."""
+        """Called after every update and at the end of every epoch."""
         return ""
 
     def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
-        """Asked after every evaluation."""
+        """Called after every evaluation."""
         return ""
 
     def after_log(self, run: Run, values: Mapping[str, float]) -> str:
-        """Asked with every row of training numbers that is logged."""
+        """Called with every logged row of training metrics."""
         return ""
 
     def state_dict(self) -> dict[str, Any]:
@@ -45,12 +45,12 @@ class StopRule(Registrable):
         vars(self).update({name: state[name] for name in self.saved})
 
 
-# -- how long
+# -- length
 
 
 @StopRule.register()
 class Epochs(StopRule):
-    """So many passes over the data; 2.5 ends in the middle of the third, where its number of steps is known."""
+    """Stop after N epochs; 2.5 stops in the middle of the third epoch if its number of steps is known."""
 
     def __init__(self, *, epochs: Annotated[float, Gt(0)]) -> None:
         self.epochs = epochs
@@ -58,28 +58,28 @@ class Epochs(StopRule):
     def check(self, run: Run) -> str:
         sched = run.train_sched
         done = sched.epochs_done
-        if run.progress.epoch_steps and sched.cur_epoch >= done:  # in the middle of one
+        if run.progress.epoch_steps and sched.cur_epoch >= done:  # within an epoch
             done += (sched.cur_step_this_epoch + 1) / run.progress.epoch_steps
-        # the sum of an epoch and a fraction may lie a rounding below the number that is meant
-        return f"{self.epochs:g} epochs are over" if done >= self.epochs - 1e-9 else ""
+        # the sum may be slightly below the limit because of rounding
+        return f"reached {self.epochs:g} epochs" if done >= self.epochs - 1e-9 else ""
 
 
 @StopRule.register()
 class Updates(StopRule):
-    """So many steps of the optimizer."""
+    """Stop after N updates."""
 
     def __init__(self, *, updates: PositiveInt) -> None:
         self.updates = updates
 
     def check(self, run: Run) -> str:
-        return f"{self.updates:,} updates are made" if run.update >= self.updates else ""
+        return f"reached {self.updates:,} updates" if run.update >= self.updates else ""
 
 
 @StopRule.register()
 class Tokens(StopRule):
-    """So many tokens seen in training: what the model returns as `tokens`, else what its loss counts.
+    """Stop after N training tokens: the `tokens` output of the model, else the count of its loss.
 
-    They are added up when numbers are logged, every `log_every` updates: only then is the device asked for them.
+    Checked every `log_every` updates, when metrics are read from the device.
     """
 
     def __init__(self, *, tokens: Annotated[float, Gt(0)]) -> None:
@@ -87,12 +87,12 @@ class Tokens(StopRule):
 
     def after_log(self, run: Run, values: Mapping[str, float]) -> str:
         seen = run.tokens
-        return f"{seen:,.0f} tokens are seen" if seen >= self.tokens else ""
+        return f"reached {seen:,.0f} tokens" if seen >= self.tokens else ""
 
 
 @StopRule.register()
 class Time(StopRule):
-    """So long a time since the run began; what a resumed run took before it was interrupted counts too."""
+    """Stop after a given time since the start of the run, including the time before a resume."""
 
     def __init__(
         self, *, hours: NonNegativeFloat = 0, minutes: NonNegativeFloat = 0, seconds: NonNegativeFloat = 0
@@ -100,12 +100,12 @@ class Time(StopRule):
         self.seconds = hours * 3600 + minutes * 60 + seconds
 
     def check(self, run: Run) -> str:
-        return f"{_spoken(self.seconds)} are over" if run.elapsed >= self.seconds else ""
+        return f"reached the time limit of {_format_time(self.seconds)}" if run.elapsed >= self.seconds else ""
 
 
 @StopRule.register()
 class MinLR(StopRule):
-    """The learning rate of every group has come down to `lr`; a warm-up from below it does not count."""
+    """Stop when the learning rate of every group has dropped to `lr`; values below it during warmup do not count."""
 
     saved = ("was_above",)
 
@@ -118,21 +118,21 @@ class MinLR(StopRule):
             if group["lr"] > self.lr:
                 self.was_above = True
                 return ""
-        return f"the learning rate has come down to {self.lr:g}" if self.was_above else ""
+        return f"the learning rate has dropped to {self.lr:g}" if self.was_above else ""
 
 
-# -- how well
+# -- metrics
 
 
 class _Monitored(StopRule):
-    """A rule on one number, `split/name`: a score of that split, or a number in the log of the training."""
+    """Base class of rules on one metric, `split/name`: a score of a split or a logged training metric."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
         self._warned = False
 
     def judge(self, value: float, times: str) -> str:
-        """The reason to stop, now that the number is `value`; `times` is what it is counted in."""
+        """Return the reason to stop given the new `value`; `times` is the unit used in the message."""
         raise NotImplementedError(f"{type(self).__name__} must define judge()")
 
     def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
@@ -144,15 +144,15 @@ class _Monitored(StopRule):
             return self.judge(values[name], "log rows")
         if not self._warned and any(key.startswith(f"{self.monitor.split}/") for key in values):
             self._warned = True
-            hint = did_you_mean(name, values) or f"it has {', '.join(values)}"
+            hint = did_you_mean(name, values) or f"available: {', '.join(values)}"
             rule = type(self).__name__
-            logger.warning("{} watches {!r}, which is not in the log of the training; {}", rule, name, hint)
+            logger.warning("{} monitors {!r}, which is not a logged training metric; {}", rule, name, hint)
         return ""
 
 
 @StopRule.register()
 class Patience(_Monitored):
-    """`patience` evaluations in a row brought nothing better; an epoch without one does not count, 0 is off."""
+    """Stop after `patience` evaluations in a row without improvement; 0 disables the rule."""
 
     saved = ("best", "waited")
 
@@ -170,13 +170,13 @@ class Patience(_Monitored):
             self.waited += 1
         if self.patience <= 0 or self.waited < self.patience:
             return ""
-        best = "was never finite" if self.best is None else f"has not passed {self.best:.4g}"
+        best = "was never finite" if self.best is None else f"has not improved on {self.best:.4g}"
         return f"{self.monitor.name} {best} for {self.waited} {times}"
 
 
 @StopRule.register()
 class Target(_Monitored):
-    """The number has reached `value`."""
+    """Stop when the metric reaches `value`."""
 
     def __init__(self, *, monitor: str, value: Annotated[float, NotNaN()], mode: Literal["max", "min"] = "max") -> None:
         super().__init__(Monitor(monitor, mode))
@@ -189,9 +189,9 @@ class Target(_Monitored):
 
 @StopRule.register()
 class Divergence(_Monitored):
-    """For `rows` rows of the log in a row the number was not finite, above `limit`, or `factor` times the best one.
+    """Stop when the metric is not finite, above `limit` or above `factor` times its best value for `rows` log rows.
 
-    A loss that has been at or below zero has no multiples: there only `limit` and what is not finite count.
+    `factor` is ignored once the best value is zero or negative.
     """
 
     saved = ("best", "bad")
@@ -215,7 +215,7 @@ class Divergence(_Monitored):
             self.best = value
         if self.bad < self.rows:
             return ""
-        best = "" if self.best is None else f"; its best was {self.best:.4g}"
+        best = "" if self.best is None else f"; the best value was {self.best:.4g}"
         return f"{self.monitor.name} has diverged to {value:.4g} for {self.bad} {times}{best}"
 
     def _is_bad(self, value: float) -> bool:
@@ -224,42 +224,42 @@ class Divergence(_Monitored):
         return self.best is not None and self.best > 0 and value > self.factor * self.best
 
 
-# -- several of them
+# -- combining rules
 
 
 class Rules:
-    """Stops at the first rule of `any` that is reached, and when all of `all` have been, each at its own time.
+    """Stops when a rule of `any` is met, or when every rule of `all` has been met, not necessarily at the same time.
 
-    Our own rules come to the same reason in all processes, which all end at once; where there are others, the processes
-    tell each other first.
+    Built-in rules reach the same decision in all processes, which stop at once; with custom rules, the processes
+    exchange their decisions first.
     """
 
     def __init__(self, any: Sequence[StopRule] = (), all: Sequence[StopRule] = ()) -> None:
-        self._any, self._all = _named("any", any), _named("all", all)
-        self._met: dict[str, str] = {}  # the rules of `all` that have been reached, and why
-        self._alike = {type(rule).__module__ for rule in (*any, *all)} <= {__name__}
+        self._any, self._all = _by_name("any", any), _by_name("all", all)
+        self._met: dict[str, str] = {}  # the rules of `all` that have been met, with their reasons
+        self._built_in = {type(rule).__module__ for rule in (*any, *all)} <= {__name__}
 
     def after_update(self, run: Run) -> str:
-        """The reason to stop, or nothing; also called at the end of an epoch."""
-        return self._ask(run, lambda rule: rule.check(run))
+        """Return the reason to stop, if any; also called at the end of an epoch."""
+        return self._check(run, lambda rule: rule.check(run))
 
     def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
-        return self._ask(run, lambda rule: rule.after_eval(run, split, scores))
+        return self._check(run, lambda rule: rule.after_eval(run, split, scores))
 
     def after_log(self, run: Run, values: Mapping[str, float]) -> str:
-        return self._ask(run, lambda rule: rule.after_log(run, values))
+        return self._check(run, lambda rule: rule.after_log(run, values))
 
-    def _ask(self, run: Run, ask: Callable[[StopRule], str]) -> str:
-        # each one is asked, also after a reason was found: a run that is continued later must have missed nothing
-        reasons = [ask(rule) for rule in self._any.values()]
+    def _check(self, run: Run, check: Callable[[StopRule], str]) -> str:
+        # check every rule, even after a match, so that a run resumed later has missed nothing
+        reasons = [check(rule) for rule in self._any.values()]
         for name, rule in self._all.items():
-            if name not in self._met and (found := ask(rule)):
-                self._met[name] = found
+            if name not in self._met and (reason := check(rule)):
+                self._met[name] = reason
         if self._met and len(self._met) == len(self._all):
             reasons.append(" and ".join(self._met[name] for name in self._all))
         reason = next(filter(None, reasons), "")
         if reason:
-            (run.stop_together if self._alike else run.stop)(reason)
+            (run.stop_together if self._built_in else run.stop)(reason)
         return reason
 
     def state_dict(self) -> dict[str, Any]:
@@ -267,18 +267,18 @@ class Rules:
         return {"rules": {name: state for name, state in rules.items() if state}, "met": dict(self._met)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the rules that stand where they stood; another one at that place begins afresh."""
+        """Restore the rules whose position and class are unchanged; others start without state."""
         known = self._any | self._all
         for name, rule_state in state["rules"].items():
             if name in known:
                 known[name].load_state_dict(rule_state)
             else:
-                logger.warning("[stop] has no {} any more: what it had counted is dropped", name)
+                logger.warning("[stop] no longer has {}: its saved state is discarded", name)
         self._met = {name: reason for name, reason in state["met"].items() if name in self._all}
 
 
 def build_rules(run: Run) -> Rules:
-    """The rules that `[stop]` names, and those that parts have added to `any`."""
+    """Build the rules of `[stop]`, plus those that parts have added to `any`."""
     table = run.table("stop")
     tables = {"any": [*(table.get("any") or []), *run.stop_rules], "all": table.get("all") or []}
     built = {
@@ -288,12 +288,12 @@ def build_rules(run: Run) -> Rules:
     return Rules(**built)
 
 
-def _named(key: str, rules: Sequence[StopRule]) -> dict[str, StopRule]:
-    """Rules under the names that their state is saved by: list, place and class."""
+def _by_name(key: str, rules: Sequence[StopRule]) -> dict[str, StopRule]:
+    """Return the rules under the names used in checkpoints: list, position and class."""
     return {f"{key}.{i}.{type(rule).__name__}": rule for i, rule in enumerate(rules)}
 
 
-def _spoken(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     for unit, length in (("hours", 3600), ("minutes", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"

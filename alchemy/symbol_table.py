@@ -1,4 +1,4 @@
-"""The symbols of a run: members, globals, and frames of which only the top one is seen."""
+"""The symbol table of a run: members, globals, and a stack of local frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class Members:
-    """The parts of a run that projects reach by name."""
+    """The parts of a run that projects access by name."""
 
     cfg: Any = None
     device_info: dict[str, Any] | None = None
@@ -31,7 +31,7 @@ class Members:
     console: Console | None = None
     plugins: Any = None
     registry: type[Registrable] = Registrable
-    # parts are Any here: they are None between runs, and no caller should have to check for it
+    # Any, because parts are None between runs and callers should not have to check
     task: AlchemyTask | Any = None
     model: AlchemyModel | Any = None
     optim: AlchemyOptimizer | Any = None
@@ -41,7 +41,7 @@ class Members:
 
 
 class _Member:
-    """An attribute of the table that is read and written where the members are."""
+    """Descriptor that reads and writes an attribute of the members."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -57,7 +57,7 @@ class _Member:
 
 
 class TrainedAt(NamedTuple):
-    """Where a training stood when the weights were saved that are tested now, in the words of a schedule."""
+    """The training position of the loaded weights, with the attribute names of a scheduler."""
 
     num_updates: int
     cur_epoch: int
@@ -65,15 +65,15 @@ class TrainedAt(NamedTuple):
 
 
 class _TrainSched(_Member):
-    """The schedule; where nothing is trained, what is known of the training that the weights come from, or None."""
+    """The scheduler; outside training, the training position of the loaded weights, or None."""
 
     def __get__(self, table: SymbolTbl | None, owner: type) -> Any:
-        found = super().__get__(table, owner)
-        return table.trained_at if table is not None and found is None else found
+        sched = super().__get__(table, owner)
+        return table.trained_at if table is not None and sched is None else sched
 
 
 class SymbolTbl:
-    """Members, globals, and a stack of frames of which only the top one is seen."""
+    """Members, globals and a stack of frames, of which only the top one is visible."""
 
     cfg, device_info, device, console = _Member(), _Member(), _Member(), _Member()
     plugins, registry, task, model = _Member(), _Member(), _Member(), _Member()
@@ -87,28 +87,28 @@ class SymbolTbl:
         self._frames: list[dict[str, Any]] = []
 
     def reset(self) -> None:
-        """Forgets everything; what nobody else holds is freed."""
+        """Clear all members, globals and frames."""
         for member in fields(Members):
             setattr(self.members, member.name, member.default)
         self.record_dir = None
         self.clear()
 
     def clear(self) -> None:
-        """Forgets globals and frames; the record folder stays known."""
+        """Clear globals and frames, but keep the record folder."""
         self.globals = {"record_dir": self.record_dir}
         self.trained_at = None
         self._frames = []
 
     @property
     def record_dir(self) -> Path | None:
-        """The record folder; one value, whether it is read here or among the globals."""
+        """The record folder, also available as a global."""
         return self.globals.get("record_dir")
 
     @record_dir.setter
     def record_dir(self, value: Path | None) -> None:
         self.globals["record_dir"] = value
 
-    # -- globals: setting again is normal (an evaluation sets the same key each time)
+    # -- globals: overwriting is allowed (every evaluation sets the same key)
     def set_global(self, key: str, value: object) -> None:
         self.globals[key] = value
 
@@ -137,13 +137,13 @@ class SymbolTbl:
     @property
     def _frame(self) -> dict[str, Any]:
         if not self._frames:
-            raise NoFrame("there is no scope to hold local symbols", hint="open one with `with new_scope():`")
+            raise NoFrame("no scope is open for local symbols", hint="open one with `with new_scope():`")
         return self._frames[-1]
 
     def set(self, key: str, value: object) -> None:
         if not _try_set(self._frame, key, value):
-            held = self._frame[key]
-            raise KeyExists(f"{key!r} is set already, to {_short(held)}", hint="overwrite it with force_set")
+            value = self._frame[key]
+            raise KeyExists(f"{key!r} is already set to {_short(value)}", hint="overwrite it with force_set")
 
     def force_set(self, key: str, value: object) -> None:
         self._frame[key] = value
@@ -191,9 +191,9 @@ def _get(symbols: dict[str, Any], key: str, kind: str) -> Any:
     try:
         return symbols[key]
     except KeyError:
-        there = ", ".join(sorted(map(str, symbols))) or "nothing"
+        available = ", ".join(sorted(map(str, symbols))) or "none"
         hint = did_you_mean(str(key), map(str, symbols))
-        raise MissingKey(f"{kind} {key!r} is not set; there is {there}", hint=hint) from None
+        raise MissingKey(f"{kind} {key!r} is not set; available: {available}", hint=hint) from None
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The contract of a task: its data, one step of training, one step of evaluation, and the scores."""
+"""Base class of tasks: datasets, training steps, evaluation steps and scores."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 class AlchemyTask(Registrable):
-    """Data sets and the steps on them. A subclass adds what its data need: labels, vocabulary, tokenizer.
+    """The datasets of a run and the steps on them. Subclasses add labels, vocabulary, tokenizer and so on.
 
-    `outputpipes` and `evalpipes` may be filled in the constructor of a subclass; lists that are still empty after it
-    are filled from the config.
+    A subclass may fill `outputpipes` and `evalpipes` in its constructor; lists that are still empty afterwards are
+    built from the config.
     """
 
-    writes_texts: ClassVar[bool] = False  # whether it takes `search`, `limits`, `tokens` and `alignments`
-    labels: Sequence[str] = ()  # what the numbers of classes stand for, if the task knows it
-    # the scores that it gives without pipes, for `alchemy check` of monitors; `{"key=value": (..)}` under a condition
+    writes_texts: ClassVar[bool] = False  # whether it accepts `search`, `limits`, `tokens` and `alignments`
+    labels: Sequence[str] = ()  # the names of the classes, if known
+    # scores available without pipes, used by `alchemy check`; `{"key=value": (..)}` makes them conditional
     produces: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]]
-    reads: ClassVar[str] = "input_ids"  # the field by whose length questions are put together
-    # the score of dev that `[checkpoint] monitor` means if nothing in the config says what is best, and its mode
+    reads: ClassVar[str] = "input_ids"  # the field whose length is used to batch inputs for prediction
+    # the default score of `[checkpoint] monitor` on dev, and its mode
     main_score: str = ""
     main_mode: Literal["max", "min"] = "max"
-    # what `[task.data]` stands for: the pipe that reads its files, and the loader's option that limits a batch
+    # defaults of `[task.data]`: the pipe that reads the files, and the loader option that limits a batch
     processor: ClassVar[str] = ""
     batches: ClassVar[dict[str, int]] = {"batch_size": 32}
 
     def __init__(self) -> None:
         self.run = current_run()
 
-    # made when they are first used: the constructor of a subclass may not call ours
+    # created lazily because a subclass may not call super().__init__()
     @cached_property
     def run(self) -> Run:
         return current_run()
@@ -67,7 +67,7 @@ class AlchemyTask(Registrable):
 
     @classmethod
     def from_registry(cls, ty: str, *args: object, **kwargs: object) -> Any:
-        """The task named `ty`, as runners of a project build it: its pipes are there too."""
+        """Return the task named `ty` with its pipes, for runners in projects."""
         task = super().from_registry(ty, *args, **kwargs)
         return _fill_pipes(task, task.cfg)
 
@@ -78,62 +78,62 @@ class AlchemyTask(Registrable):
 
     # -- data
     def load_dataset(self, split: str, **kwargs: Any) -> None:
-        """Builds the data set of a split from its table: `pipes`, and for the rest arguments of the DataLoader."""
+        """Build the dataset of a split from `pipes`; all other arguments are passed to the DataLoader."""
         pipes = kwargs.pop("pipes", None)
         if not pipes:
             raise AlchemyError(
-                "a data set needs 'pipes', unless the task loads it itself",
+                "missing 'pipes': a dataset needs them unless the task loads it itself",
                 section=f"task.datasets.{split}",
-                hint='name its parts: pipes = [{ type = "..." }, ..]',
+                hint='add pipes = [{ type = "..." }, ..]',
             )
         self._datasets[split] = (build_datapipes(pipes, section=f"task.datasets.{split}"), kwargs)
 
     @property
     def splits(self) -> dict[str, tuple[Any, dict[str, Any]]]:
-        """The data set of each split that is loaded, with the arguments of its loader."""
+        """The loaded splits: the dataset of each and the arguments of its loader."""
         return self._datasets
 
     def dataset(self, split: str) -> tuple[Any, dict[str, Any]]:
-        """The data set of a split and the arguments of its loader."""
+        """Return the dataset of a split and the arguments of its loader."""
         if split not in self._datasets:
-            there = ", ".join(self._datasets) or "none"
+            loaded = ", ".join(self._datasets) or "none"
             raise AlchemyError(
-                f"there is no data set for the split {split!r}; loaded: {there}",
+                f"no dataset for the split {split!r}; loaded splits: {loaded}",
                 section="task.datasets",
                 hint=did_you_mean(split, self._datasets) or f"add [task.datasets.{split}] to the config",
             )
         pair = self._datasets[split]
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[1], Mapping):
             raise AlchemyError(
-                f"{type(self).__name__}._datasets[{split!r}] is a {type(pair).__name__}; a pair is expected: "
-                "the data set, and a dict with the arguments of its loader",
+                f"{type(self).__name__}._datasets[{split!r}] is a {type(pair).__name__}; expected a pair: "
+                "the dataset and a dict with the arguments of its loader",
                 section=f"task.datasets.{split}",
-                hint=f"write self._datasets[{split!r}] = (dataset, kwargs)",
+                hint=f"set self._datasets[{split!r}] = (dataset, kwargs)",
             )
         return pair[0], dict(pair[1])
 
     def max_positions(self) -> int | None:
-        """The longest input that the task takes; None when there is no limit."""
+        """Return the maximum input length of the task; None means no limit."""
         return None
 
     # -- steps
     def loss(self, batch: Any) -> Loss:
-        """The loss of a batch in training, as a sum and its count."""
+        """Return the training loss of a batch as a sum and its count."""
         batch = self.to_device(batch)
         return loss_of(self.run.model, self.run.model.forward(batch), batch)
 
     def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
-        """Hands the losses of a micro-batch to the updater; several optimizers have one each, by name."""
+        """Pass the loss of a micro-batch to the updater; override it to pass one loss per named optimizer."""
         loss = self.loss(batch)
         updater.accumulate(loss)
         return loss.merged()
 
     def step(self, batch: Any) -> tuple[str, Mapping[str, Any]]:
-        """One step of training: a text for the log (may be empty) and the outputs."""
+        """Run one training step and return a text for the log (may be empty) and the outputs."""
         return "", self.train_step(batch, self.run.updater)
 
     def run_model(self, batch: Any, needs_loss: bool) -> Mapping[str, Any]:
-        """The outputs for a batch of an evaluation; with `needs_loss` its loss is among them, and in the metrics."""
+        """Return the outputs for an evaluation batch; with `needs_loss`, include and log the loss."""
         outputs = self.run.model.forward(batch)
         if not needs_loss:
             return outputs
@@ -142,13 +142,13 @@ class AlchemyTask(Registrable):
         return outputs
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
-        """One step of evaluation; only here the output pipes run."""
+        """Run one evaluation step, including the output pipes."""
         batch = self.to_device(batch)
         outputs: Any = self.run_model(batch, needs_loss)
         for pipe in self.outputpipes:
             outputs = pipe(outputs, batch)
             if outputs is None and pipe is not self.outputpipes[-1]:
-                self._warn(pipe, "returned None, so the output pipes after it are given None; return the outputs")
+                self._warn(pipe, "returned None, which the next output pipe receives; return the outputs")
         return "", outputs
 
     def begin_eval(self, split: str, **kwargs: object) -> None:
@@ -156,23 +156,23 @@ class AlchemyTask(Registrable):
             pipe.begin_eval(split, **kwargs)
 
     def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        """Threads the scores through the evaluation pipes and returns what the last one gave."""
+        """Pass the scores through the evaluation pipes and return the result of the last one."""
         loss = self.run.metrics.current.mean("loss")
         if loss is not None:
             kwargs.setdefault("loss", loss)
         for pipe in self.evalpipes:
             scores = pipe(split, **kwargs)
             if scores is None:
-                self._warn(pipe, "returned None; the scores before it go on unchanged: return a dict, as **kwargs is")
+                self._warn(pipe, "returned None, so the scores are unchanged; return a dict of scores")
             elif isinstance(scores, Mapping):
                 kwargs = dict(scores)
             else:
-                text = f"the eval pipe {title(pipe)} returned a {type(scores).__name__}; a dict of scores is expected"
+                text = f"the eval pipe {title(pipe)} returned a {type(scores).__name__}; expected a dict of scores"
                 raise AlchemyError(text, section="task.evalpipes", hint="return {**kwargs, name: value}")
         return kwargs
 
     def report_options(self) -> dict[str, str]:
-        """What the answers mean beyond their labels, for a report: the `scheme` of tags, the `other` of relations."""
+        """Return extra options for reports, such as the tagging `scheme` or the `other` class of relations."""
         return {}
 
     def _warn(self, pipe: object, text: str) -> None:
@@ -181,7 +181,7 @@ class AlchemyTask(Registrable):
             logger.warning("{} {}", title(pipe), text)
 
     def to_device(self, batch: Any) -> Any:
-        """The batch where the model is; copies from pinned memory do not wait."""
+        """Move the batch to the device of the model; copies from pinned memory do not block."""
         device = self.run.device
         if device is None or device.type == "cpu":
             return batch
@@ -190,34 +190,34 @@ class AlchemyTask(Registrable):
 
 @AlchemyTask.register("Default")
 class DefaultTask(AlchemyTask):
-    """A task with nothing of its own: data from the pipes, scores from the evaluation pipes."""
+    """A task that is fully defined by its config: data from pipes, scores from evaluation pipes."""
 
     produces = ("loss",)
 
 
 def loss_of(model: AlchemyModel, outputs: object, batch: object) -> Loss:
-    """What `model.loss` returns; raises an error that says what `forward` and `loss` should have returned."""
+    """Return `model.loss(outputs, batch)`; raise an error if `forward` or `loss` returned an unexpected type."""
     name = type(model).__name__
     if not isinstance(outputs, Mapping):
-        hint = "return a dict of outputs, as {'logits': logits}"
+        hint = "return a dict of outputs, for example {'logits': logits}"
         raise AlchemyError(f"{name}.forward returned a {type(outputs).__name__}", section="model", hint=hint)
-    found: object = model.loss(outputs, batch)  # whatever a project returns
-    if isinstance(found, Loss):
-        return found
-    if not isinstance(found, tuple) or len(found) != 2:
-        hint = "return the sum of the losses and their count, as a pair"
-        raise AlchemyError(f"{name}.loss returned a {type(found).__name__}", section="model", hint=hint)
-    return Loss(found[0], found[1], outputs)
+    loss: object = model.loss(outputs, batch)  # a project may return anything
+    if isinstance(loss, Loss):
+        return loss
+    if not isinstance(loss, tuple) or len(loss) != 2:
+        hint = "return a pair: the sum of the losses and their count"
+        raise AlchemyError(f"{name}.loss returned a {type(loss).__name__}", section="model", hint=hint)
+    return Loss(loss[0], loss[1], outputs)
 
 
 def build_task(run: Run) -> AlchemyTask:
-    """The task of `[task]`, with the pipes it has not built itself."""
+    """Build the task of `[task]` and the pipes that it does not build itself."""
     table = run.table("task")
     return _fill_pipes(build(AlchemyTask, table, drop=("datasets", "outputpipes", "evalpipes"), section="task"), table)
 
 
 def _fill_pipes(task: AlchemyTask, table: Mapping[str, Any]) -> AlchemyTask:
-    """Builds the pipes of the config where the constructor has left a list empty; never twice."""
+    """Build the pipes of the config, unless the constructor of the task has already filled the lists."""
     if not task.outputpipes:
         task.outputpipes = _build_pipes(OutputPipeline, table, "outputpipes")
     if not task.evalpipes:
@@ -230,9 +230,9 @@ def _build_pipes(kind: type[Registrable], table: Mapping[str, Any], name: str) -
 
 
 def load_datasets(run: Run, splits: Collection[str] | None = None) -> None:
-    """Lets the task load every split of the config, in the order of the file."""
+    """Load the splits of the config, in file order."""
     for split, table in (run.table("task").get("datasets") or {}).items():
         if splits is None or split in splits:
             if not isinstance(table, Mapping):
-                raise AlchemyError(f"must be a table, not {table!r}", section=f"task.datasets.{split}")
+                raise AlchemyError(f"expected a table, got {table!r}", section=f"task.datasets.{split}")
             run.task.load_dataset(split=split, **table)

@@ -1,4 +1,4 @@
-"""When the numbers of a training are due, and what is logged then."""
+"""Log training metrics every `log_every` updates."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from alchemy.errors import RunFailed
 from alchemy.metrics.metric_stack import alone
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-FLUSH_UPDATES = 100  # of the ledger between two writes; a state, and the end of an epoch, write it too
+FLUSH_UPDATES = 100  # updates between two flushes of the ledger; checkpoints and epoch ends flush it too
 
 
 class TrainingLog:
-    """When numbers are due, and what is logged then; between two times nothing is read from the device."""
+    """Logs the training metrics; between two log rows nothing is read from the device."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.sched = run.train_sched
-        # at the last boundary; a run that goes on within the end of a step has that of its update still before it
+        # last update boundary; a run resumed at the end of a step has not passed that of its update yet
         unfinished = self.sched.is_pending("end_step") and not run.updater.is_open
         self.update = self.sched.num_updates - unfinished
-        self._asked, self._in_use = -math.inf, dict[str, float]()
+        self._measured_at, self._in_use = -math.inf, dict[str, float]()
         self._flush_at = self.update + FLUSH_UPDATES
         self._begin(self.update)
 
     def _begin(self, update: int) -> None:
-        # a function of the update, so that a run that was resumed logs when the other does
+        # depends only on the update, so that a resumed run logs at the same updates
         self.due = (update // self.run.log_every + 1) * self.run.log_every
         self._time, self._step = time.perf_counter() - self.run.progress.eval_seconds, self.sched.cur_step
 
     def _memory(self) -> dict[str, float]:
-        """Memory in use; asked for once a second, since the system answers slowly."""
+        """Return the memory in use, measured at most once per second because the system call is slow."""
         now = time.monotonic()
-        if now - self._asked >= 1.0:
-            self._asked, self._in_use = now, _system_values(self.run.device)
+        if now - self._measured_at >= 1.0:
+            self._measured_at, self._in_use = now, _system_values(self.run.device)
         return self._in_use
 
     def is_due(self) -> bool:
@@ -52,7 +52,7 @@ class TrainingLog:
         steps = max(sched.cur_step - self._step, 1)
         sums = run.metrics.current.sums()
         tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]
-        # the numbers of this window are read from the device here, once, instead of at every step
+        # the metrics of this window are read from the device once, here, instead of at every step
         means = run.metrics.turn_over(run.group.gather if run.group.size > 1 else alone)
         values = {_full_name(name): mean for name, mean in means.items() if name != "tokens"}
         values["train/lr"] = run.optim.get_lr()[0]
@@ -61,7 +61,7 @@ class TrainingLog:
             values["train/grad_norm"] = float(norm)
         values["time/step"] = seconds / steps
         values["time/steps_per_s"] = steps / seconds
-        if targets:  # tokens or samples: whatever the loss counts
+        if targets:  # tokens or samples, depending on what the loss counts
             values["time/targets_per_s"] = float(targets) / seconds
         if tokens:
             values["time/tokens_per_s"] = float(tokens) / seconds
@@ -75,13 +75,13 @@ class TrainingLog:
 
 
 def check_progress(run: Run) -> None:
-    """Raises at the end of an epoch if no loss has counted a single target since training began, in any process."""
+    """Raise an error at the end of an epoch if no loss has counted a target yet in any process."""
     sums = [row for scope in run.metrics.open_scopes() for row in scope.sums().items()]
     counts = [count for name, (_, count) in sums if name == "loss" or name.startswith("loss_")]
     everyone = run.group.gather(counts)
     if any(everyone) and not any(map(any, everyone)):
-        hint = "check the labels, and `ignore_index` of the loss"
-        raise RunFailed("nothing was learned: every target was ignored, and the count of every batch is 0", hint=hint)
+        hint = "check the labels and `ignore_index` of the loss"
+        raise RunFailed("nothing was learned: all targets were ignored, so the count of every batch is 0", hint=hint)
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def _full_name(name: str) -> str:
 
 
 def _system_values(device: torch.device | None) -> dict[str, float]:
-    """Memory in use, in MiB."""
+    """Return the memory in use, in MiB."""
     values = {}
     with contextlib.suppress(OSError), open("/proc/self/statm") as statm:
         values["system/rss"] = int(statm.read().split()[1]) * PAGE / 2**20

@@ -1,7 +1,7 @@
-"""The trust store: digests of the record configs that this user has written or has chosen to trust.
+"""The trust store: digests of record configs that the user has written or decided to trust.
 
-One digest a line, followed by the path it had, in a file of the user's home. A store that is damaged, or that others
-can write to, trusts nothing; one that cannot be written costs a warning, never a run.
+The store is a file in the user's home directory with one digest and path per line. A damaged store, or one that others
+can write to, trusts nothing; a store that cannot be written causes a warning, never a failed run.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 from alchemy.files import write_atomic
 
 CONFIG, INFO = "cfg.toml", "record.json"
-# what stands beside record.json: a file of that name alone may be somebody's data
-_BESIDE = (CONFIG, "run.log", "state", "checkpt", "backup", "metrics.jsonl", "ledger.jsonl")
+# expected next to record.json; a file of that name alone may be user data
+_SIBLINGS = (CONFIG, "run.log", "state", "checkpt", "backup", "metrics.jsonl", "ledger.jsonl")
 _OLD = (CONFIG, "run.log", "checkpt")  # records of 0.x have no record.json
 
-_written: set[str] = set()  # by this process, which trusts them also where there is no store to write to
+_written: set[str] = set()  # written by this process and trusted even without a store
 
 
 def store() -> Path | None:
-    """The file with the digests; None where the user has no home, or where it would lie inside a record."""
+    """Return the path of the store; None if there is no home directory or it is inside a record."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     folder = config if os.path.isabs(config) else os.path.expanduser("~/.config")
     if not os.path.isabs(folder) or record_of(folder):
@@ -42,16 +42,16 @@ def is_trusted(digest: str) -> bool:
 
 
 def trust(digest: str, path: str | Path) -> None:
-    """Adds the digest of a config; `path` tells the user later what it was."""
+    """Add the digest of a config; `path` is stored for display."""
     file = store()
     if is_trusted(digest):
         return
     _written.add(digest)
     try:
         if file is None:
-            raise OSError("there is no home folder")
+            raise OSError("no home directory")
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # one small write to the end needs no lock; the newline in front ends a line that was cut short
+        # a single small append needs no lock; the leading newline ends a truncated line
         handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
         try:
             os.write(handle, f"\n{digest}  {json.dumps(os.path.realpath(path))}\n".encode())
@@ -59,12 +59,12 @@ def trust(digest: str, path: str | Path) -> None:
             os.close(handle)
     except OSError as error:
         _warn(
-            f"{file or 'the trust store'} cannot be written: {error.strerror or error}; `alchemy trust` may be needed"
+            f"{file or 'the trust store'} cannot be written: {error.strerror or error}; run `alchemy trust` if needed"
         )
 
 
 def distrust(digests: Collection[str]) -> None:
-    """Removes digests from the store."""
+    """Remove digests from the store."""
     _written.difference_update(digests)
     file, rows = store(), entries()
     if file is not None and any(digest in rows for digest in digests):
@@ -74,20 +74,20 @@ def distrust(digests: Collection[str]) -> None:
 
 
 def entries() -> dict[str, str]:
-    """The trusted digests, each with the path that it had; lines that are damaged are left out."""
-    found: dict[str, str] = {}
+    """Return the trusted digests and their paths; damaged lines are skipped."""
+    rows: dict[str, str] = {}
     for line in _read().decode("utf-8", "replace").split("\n"):
         digest, _, path = line.partition("  ")
         if len(digest) == 64:
             try:
-                found[digest] = str(json.loads(path or '""'))
+                rows[digest] = str(json.loads(path or '""'))
             except (ValueError, RecursionError):
-                found[digest] = ""
-    return found
+                rows[digest] = ""
+    return rows
 
 
 def record_of(path: str | Path) -> str:
-    """The record folder that a path lies in, or that it leads to by a link; empty where there is none."""
+    """Return the record folder that contains a path, also through a link; empty if there is none."""
     for start in (os.path.dirname(path) or ".", path):
         here = Path(os.path.realpath(start))
         for folder in (here, *here.parents):
@@ -96,8 +96,8 @@ def record_of(path: str | Path) -> str:
     return ""
 
 
-def foreign_record(path: str | Path) -> str:
-    """The record folder that a path lies in, if its config is not trusted."""
+def untrusted_record(path: str | Path) -> str:
+    """Return the record folder that contains a path if its config is not trusted, else an empty string."""
     folder = record_of(path)
     if not folder:
         return ""
@@ -112,7 +112,7 @@ def _is_record(folder: Path) -> bool:
     def has(name: str) -> bool:
         return os.path.lexists(folder / name)
 
-    return (has(INFO) and any(map(has, _BESIDE))) or all(map(has, _OLD))
+    return (has(INFO) and any(map(has, _SIBLINGS))) or all(map(has, _OLD))
 
 
 def _read() -> bytes:
@@ -124,7 +124,7 @@ def _read() -> bytes:
         with os.fdopen(handle, "rb") as stream:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
-                _warn(f"{file} is ignored: you must own it, and nobody else may be able to write to it")
+                _warn(f"{file} is ignored: you must own it, and no other user may have write access")
                 return b""
             return stream.read()
     except OSError as error:
@@ -134,7 +134,7 @@ def _read() -> bytes:
 
 @cache
 def _warn(text: str) -> None:
-    """Once a process."""
+    """Log a warning once per process."""
     from loguru import logger
 
     logger.warning("{}", text)

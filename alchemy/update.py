@@ -1,4 +1,4 @@
-"""From losses to updates: the one place that accumulates, divides, clips, steps and schedules."""
+"""Turn losses into parameter updates: accumulate, divide, clip, step the optimizer and the schedule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
 class StepResult(NamedTuple):
-    """What became of an update; on a GPU `skipped` is about the one before, since nothing waits for the device."""
+    """The result of an update; on a GPU `skipped` refers to the previous update, to avoid waiting for the device."""
 
     skipped: bool
     grad_norm: Tensor | None
@@ -30,11 +30,11 @@ class StepResult(NamedTuple):
 
 
 class NotFinite(RunFailed):
-    """A loss or a gradient is NaN or infinite, and the config says that training ends there."""
+    """Raised for a NaN or infinite loss or gradient with `nonfinite = "stop"`."""
 
 
 class MicroBatch:
-    """The block of one micro-batch: inside `no_sync` where its gradients stay here, and seen by the observer."""
+    """Context manager around one micro-batch: enters `no_sync` if its gradients stay local, and the observer."""
 
     def __init__(self, updater: GradientUpdater, *blocks: contextlib.AbstractContextManager[Any]) -> None:
         self.updater, self.blocks = updater, blocks
@@ -51,20 +51,20 @@ class MicroBatch:
 
 
 class GradientUpdater:
-    """An update every `period` micro-batches, of the sum of the losses over the sum of their counts: `[backward]`.
+    """Gradient accumulation (`[backward]`): one update every `period` micro-batches.
 
-    Gradients of sums add up and are divided once, by the count of the whole window over all processes, so the update
-    does not depend on how the batch was cut. `window` fixes the batches of an update over all processes instead, for
-    batches that are given per device. A loss or gradient that is not finite never reaches the weights:
-    `nonfinite = "stop"` ends the run with all that a replay needs, `"skip"` leaves the update out, `"ignore"` does not
-    look.
+    The gradients of summed losses are added up and divided once, by the count of the whole window over all processes,
+    so the update does not depend on how the batch is split. `window` sets the number of batches per update over all
+    processes instead, for batches that are defined per device. A non-finite loss or gradient never reaches the weights:
+    `nonfinite = "stop"` ends the run and saves what a replay needs, `"skip"` skips the update, `"ignore"` disables the
+    check.
 
-    With several optimizers `accumulate(loss, optim="generator")` is for the parameters of that one alone. Each has its
-    own window and steps inside the call that fills it, so that the next loss sees the new weights. A micro-batch in
-    which any of them has stepped is one update of the run.
+    With several optimizers, `accumulate(loss, optim="generator")` updates only the parameters of that optimizer. Each
+    optimizer has its own window and steps as soon as the window is full, so that the next loss sees the new weights. A
+    micro-batch in which at least one optimizer steps counts as one update of the run.
     """
 
-    why_whole = ""  # why a batch cannot be halved when memory runs out
+    no_split_reason = ""  # why a batch cannot be split when memory runs out
 
     def __init__(
         self,
@@ -75,79 +75,79 @@ class GradientUpdater:
     ) -> None:
         self.run: Run = current_run()
         self.nonfinite: str = nonfinite
-        self.period = _period(period, window, self.run.group.size)
+        self.period = _period_of(period, window, self.run.group.size)
         self.updates = self.skipped = 0
-        self.late = False  # whether the update that was not finite is the one before the last
+        self.late = False  # whether the non-finite update is the previous one
         self.observer = Observer()
         self._whole = AccumulationWindow(self.run)
         self._named: dict[str, AccumulationWindow] = {}
-        self._settled = True  # no named loss came since an update was counted: windows open then are state
+        self._settled = True  # no named loss since the last counted update: open windows are part of the state
         self._start = GradientSeed()
-        self._ended = self._moved = False  # whether a window was full since the last update, and weights have changed
-        self._joined = False  # whether the losses of now are pieces of one micro-batch
-        self._synced = True  # whether the gradients are those of all processes
-        self.real = True  # False for a batch that is computed only because other processes have one
+        self._ended = self._stepped = False  # since the last update: a window was full, an optimizer has stepped
+        self._merging = False  # whether the current losses are parts of one micro-batch
+        self._synced = True  # whether gradients are synchronized across processes
+        self.real = True  # False for a dummy batch, computed only because other processes still have one
         self._warned = False
 
     # -- a micro-batch
     def micro_batch(self, batch: object, *, last: bool = False, real: bool = True) -> MicroBatch:
-        """Around forward and backward; `last` says that no step of the epoch follows.
+        """Return a context manager around forward and backward; `last` marks the last step of the epoch.
 
-        Gradients travel between the processes once an update: in its last micro-batch.
+        Processes synchronize gradients once per update, in its last micro-batch.
         """
         self.real = real
-        # several optimizers: DDP knows of one backward pass for each forward only
-        self._synced = not self._several and (last or self._whole.steps + 1 >= self.period)
-        alone = NOTHING if self._synced else self.run.group.no_sync(self.run.model.model)
-        return MicroBatch(self, alone, self.observer.micro_batch(batch))
+        # DDP supports only one backward pass per forward pass, which several optimizers exceed
+        self._synced = not self._has_several_optims and (last or self._whole.steps + 1 >= self.period)
+        sync = NOTHING if self._synced else self.run.group.no_sync(self.run.model.model)
+        return MicroBatch(self, sync, self.observer.micro_batch(batch))
 
     @property
-    def _several(self) -> bool:
+    def _has_several_optims(self) -> bool:
         return isinstance(self.run.optim, Mapping)
 
     def accumulate(self, loss: Loss, optim: str = "") -> None:
-        """Adds the gradients of a loss to those of its window; a named optimizer steps when its window is full."""
+        """Add the gradients of a loss to its window; a named optimizer steps when its window is full."""
         total, count = loss.sum, loss.count
         if not isinstance(total, Tensor) or not total.requires_grad or total.dim():
             total = differentiable(total)
         if loss.is_mean and (self.period > 1 or self.run.group.size > 1):
-            self._warn_of_means()
+            self._warn_about_means()
         window = self._window(optim)
         window.begin()
         self.observer.loss(loss, optim)
         if not self.real:
             total, count = total * 0, 0
         elif window.name:
-            self._check_whole()
+            self._check_not_split()
             self.run.metrics.log(f"loss_{window.name}", total.detach(), count)
         divisor = 0.0
         if window.touched:
             window.undo_division()
-        elif self.period == 1 and not self._joined and self.run.group.size == 1 and _is_plain(count):
-            # a window of one micro-batch: dividing its loss is cheaper than dividing all gradients
+        elif self.period == 1 and not self._merging and self.run.group.size == 1 and _is_host_number(count):
+            # with one micro-batch per window, dividing the loss is cheaper than dividing all gradients
             divisor, count = count, 1
         with self.run.precision.gradients(), self.observer.backward():
             scaled = self.run.precision.scale(total)
             start = self._start.like(scaled, 1 / divisor if divisor else 1.0)
             (window if window.name else self).differentiate(scaled, start)
         window.add(total, count)
-        window.divisor = divisor  # only now: a backward pass without memory leaves the window as it was
-        if window.name and not self._joined:
+        window.divisor = divisor  # set last: if backward runs out of memory, the window is unchanged
+        if window.name and not self._merging:
             self._end_step(window)
 
     def differentiate(self, loss: Tensor, start: Tensor) -> None:
-        """Adds the gradients of `start` times a loss; frees its graph at once: only they are kept over the window."""
+        """Backpropagate `start` times a loss and free its graph; only the gradients are kept for the window."""
         loss.backward(start)
 
     def end_micro_batch(self) -> None:
-        """Counts the micro-batch whose losses have come; `micro_batch` does it where nobody else has."""
-        if self._whole.touched and not self._joined:
+        """Count the current micro-batch; leaving `micro_batch` does this unless it is already counted."""
+        if self._whole.touched and not self._merging:
             self._whole.steps += 1
             self._whole.touched = False
 
     def leave_micro_batch(self) -> None:
         self.end_micro_batch()
-        if self._ended and self._several:
+        if self._ended and self._has_several_optims:
             self._count_update()
 
     def _end_step(self, window: AccumulationWindow) -> None:
@@ -157,41 +157,43 @@ class GradientUpdater:
             self._update(window)
 
     @contextlib.contextmanager
-    def joined(self) -> Iterator[None]:
-        """Inside, all losses are those of one micro-batch: the pieces of a batch that did not fit into memory."""
-        outer, self._joined = self._joined, True
+    def merge_losses(self) -> Iterator[None]:
+        """Treat all losses inside as one micro-batch: the parts of a batch that did not fit into memory."""
+        outer, self._merging = self._merging, True
         try:
             yield
         finally:
-            self._joined = outer
+            self._merging = outer
 
-    def _check_whole(self) -> None:
-        if self._joined:
-            text = "out of memory (not halved: a loss of the second half would see weights that the first has changed)"
+    def _check_not_split(self) -> None:
+        if self._merging:
+            text = "out of memory (batch not split: losses of the second half would see weights changed by the first)"
             raise RunFailed(text, hint="lower batch_size and raise [backward] period")
 
     # -- windows
     def _window(self, name: str) -> AccumulationWindow:
-        """The window that a loss goes into: one for all parameters, or one for each name; never both in one run."""
+        """Return the window of a loss: one for all parameters or one per optimizer, never both in one run."""
         if not name:
             if not self._named:
                 return self._whole
             names = ", ".join(map(repr, self._named))
-            hint = f"give every loss its optimizer, as accumulate(loss, optim={next(iter(self._named))!r})"
-            raise AlchemyError(f"a loss is for all optimizers, others are for {names}", section="optim", hint=hint)
+            hint = f"name an optimizer for every loss: accumulate(loss, optim={next(iter(self._named))!r})"
+            text = f"this loss names no optimizer, but other losses name {names}"
+            raise AlchemyError(text, section="optim", hint=hint)
         self._settled = False
         return self._named.get(name) or self._open(name)
 
     def _open(self, name: str) -> AccumulationWindow:
         if not isinstance(self.run.optim, Mapping):
-            hint = f"give each a table, as [optim.{name}]"
+            hint = f"add a table for each optimizer, for example [optim.{name}]"
             raise AlchemyError(
-                f"a loss is for the optimizer {name!r}, and there is only one", section="optim", hint=hint
+                f"a loss names the optimizer {name!r}, but there is only one optimizer", section="optim", hint=hint
             )
-        self.run.optim[name]  # raises where there is none of that name
+        self.run.optim[name]  # raises an error for an unknown name
         if self._whole.touched or self._whole.steps or self._whole.updates:
-            hint = "name one for every loss, or for none"
-            raise AlchemyError(f"a loss is for {name!r}, others were for all optimizers", section="optim", hint=hint)
+            hint = "name an optimizer for every loss, or for none"
+            text = f"this loss names {name!r}, but earlier losses named no optimizer"
+            raise AlchemyError(text, section="optim", hint=hint)
         self._named[name] = AccumulationWindow(self.run, name)
         return self._named[name]
 
@@ -201,43 +203,43 @@ class GradientUpdater:
 
     @property
     def is_open(self) -> bool:
-        """Whether gradients wait for the rest of their window."""
+        """Whether a window is partly filled."""
         waiting = any(window.steps for window in self._named.values())
         return self._whole.steps > 0 or (not self._settled and waiting)
 
     @property
     def is_full(self) -> bool:
-        """Whether the window of all parameters is complete: the loop makes its update."""
+        """Whether the window of all parameters is full, so that the loop calls `step`."""
         return self._whole.steps >= self.period
 
     @property
-    def has_moved(self) -> bool:
-        """Whether an optimizer has stepped in an update that is not complete."""
-        return self._moved
+    def has_stepped(self) -> bool:
+        """Whether an optimizer has stepped in an update that is still incomplete."""
+        return self._stepped
 
     @property
     def attempts(self) -> int:
-        """The updates of all optimizers, made or skipped: several may take part in an update of the run."""
+        """The number of optimizer updates, made or skipped; one update of the run may include several."""
         return sum(window.updates for window in self._named.values()) or self.updates
 
     @property
     def position(self) -> Any:
-        """Where the windows stand; a step that failed before it changed anything leaves them as they were."""
+        """The position of each window; unchanged if a step fails before it modifies anything."""
         return [window.position for window in self._windows]
 
     def drop_window(self) -> None:
-        """Forgets the micro-batches of a window that did not become an update."""
+        """Discard the micro-batches of an incomplete window."""
         for window in self._windows:
             window.clear()
-        self._ended = self._moved = False
+        self._ended = self._stepped = False
 
     # -- an update
     def step(self) -> StepResult:
-        """The update of the window of all parameters."""
+        """Make the update of the window of all parameters."""
         return self._update(self._whole)
 
     def flush(self) -> None:
-        """Makes the update of windows that the end of an epoch has cut short."""
+        """Make the updates of partial windows at the end of an epoch."""
         for window in self._windows:
             if window.steps:
                 self._update(window)
@@ -246,19 +248,19 @@ class GradientUpdater:
 
     def _update(self, window: AccumulationWindow) -> StepResult:
         run, optim = self.run, window.optim
-        if not self._synced or window.name:  # or the epoch was shorter than its loader said, or had no length
+        if not self._synced or window.name:  # also if the epoch was shorter than announced or of unknown length
             run.group.average_grads(optim.params)
-        else:  # what DDP does not know: learnt in a loss, thawed since, or of a module that was put in its place
+        else:  # parameters unknown to DDP: in a loss, unfrozen later, or in a replaced module
             run.group.average_grads(run.group.unshared(run.model.model, optim))
         run.precision.unscale(optim)
-        count, flag = self._over_all_processes(window)
+        count, flag = self._sum_over_processes(window)
         if isinstance(count, Tensor):
             optim.multiply_grads(torch.where(count > 0, run.group.size / count, 0.0))
         elif count > 0 and count != run.group.size:
             optim.multiply_grads(run.group.size / count)
         with self.observer.update(optim):
             result = self._step(window, flag)
-        self._moved = self._moved or not result.skipped or self.late
+        self._stepped = self._stepped or not result.skipped or self.late
         self._ended = True
         window.updates += 1
         if window.name:
@@ -270,54 +272,54 @@ class GradientUpdater:
         return result
 
     def _step(self, window: AccumulationWindow, flag: float | Tensor) -> StepResult:
-        """Clips and steps, unless the loss, a gradient or the scale forbids it."""
+        """Clip and step unless the loss, a gradient or the loss scale is invalid."""
         optim, precision, self.late = window.optim, self.run.precision, False
         if precision.scales:
             if self.nonfinite != "ignore" and not math.isfinite(float(flag)):
-                return self._refuse(window, flag)  # a lower scale would not help a loss
-            if not precision.accepts(optim):  # a scale that was too large, which is now smaller
+                return self._reject(window, flag)  # a smaller scale cannot fix a non-finite loss
+            if not precision.accepts(optim):  # the scale was too large and has been reduced
                 self._skip()
-                return StepResult(True, None, "the scale of half precision was too large")
+                return StepResult(True, None, "the loss scale was too large")
         if self.nonfinite != "ignore":
             norm = optim.measure()
             if norm is not None and norm.device.type != "cpu":
                 return self._step_on_device(window, norm, flag)
-            # reading a number back is free here
+            # on the CPU, reading a value needs no synchronization
             if norm is not None and not math.isfinite(norm.item() + float(flag)):
-                return self._refuse(window, flag)
+                return self._reject(window, flag)
         optim.step()
         precision.after_step()
         return StepResult(False, optim.grad_norm)
 
     def _step_on_device(self, window: AccumulationWindow, norm: Tensor, flag: float | Tensor) -> StepResult:
-        """Without waiting for the device where the optimizer can be masked there; the flag is read an update later."""
+        """Step without waiting for the device if the optimizer can be masked; the flag is read one update later."""
         optim, finite = window.optim, torch.isfinite(norm + flag)
         if not optim.masks:
             if not bool(finite):
-                return self._refuse(window, flag)
+                return self._reject(window, flag)
             optim.step()
         else:
             before, window.finite = window.finite, finite
             self.late = before is not None and not bool(before)
             if self.late and self.nonfinite == "stop":
                 window.finite = None
-                return self._refuse(window, flag)
+                return self._reject(window, flag)
             with optim.masked(~finite):
                 optim.step()
         self.run.precision.after_step()
-        return self._refuse(window, flag) if self.late else StepResult(False, optim.grad_norm)
+        return self._reject(window, flag) if self.late else StepResult(False, optim.grad_norm)
 
-    def _refuse(self, window: AccumulationWindow, flag: float | Tensor) -> StepResult:
-        """An update that would have put NaN into the weights was not made."""
+    def _reject(self, window: AccumulationWindow, flag: float | Tensor) -> StepResult:
+        """Skip a non-finite update, or raise `NotFinite`."""
         what = "the loss" if not math.isfinite(float(flag)) else "the gradient"
         whose = f" of {window.name!r}" if window.name else ""
         text = f"{what}{whose} is not finite in update {self.updates + (not self.late)}"
         if self.nonfinite == "stop":
-            hint = f'the weights{whose} are those before it; nonfinite = "skip" in [backward] leaves such updates out'
+            hint = f'the weights{whose} are unchanged; set nonfinite = "skip" in [backward] to skip such updates'
             raise NotFinite(text, hint=hint)
         self._skip()
         if self.skipped <= 10 or self.skipped % 100 == 0:
-            logger.warning("{}: it is skipped ({} so far)", text, self.skipped)
+            logger.warning("{}: update skipped ({} so far)", text, self.skipped)
         return StepResult(True, window.optim.grad_norm, text)
 
     def _skip(self) -> None:
@@ -325,40 +327,40 @@ class GradientUpdater:
         self.run.metrics.log("skipped", 1)
 
     def _count_update(self) -> None:
-        """Once for each update of the run, however many optimizers took part in it."""
+        """Count one update of the run, even if several optimizers stepped."""
         run = self.run
-        if self._moved:
+        if self._stepped:
             run.average.after_update(self.updates + 1)
         self.observer.schedule()
         sched, before = run.train_sched, run.train_sched.num_updates
         sched.step_lr()
-        sched.num_updates = max(sched.num_updates, before + 1)  # one of an old project may not call super
+        sched.num_updates = max(sched.num_updates, before + 1)  # the scheduler of an older project may not call super()
         if not self.updates:
-            run.optim.report_missing()  # parameters that the first forward has made
+            run.optim.report_missing()  # including parameters created in the first forward pass
         self.updates += 1
-        self._ended = self._moved = False
+        self._ended = self._stepped = False
         self._settled = True
 
-    def _over_all_processes(self, window: AccumulationWindow) -> tuple[float | Tensor, float | Tensor]:
-        """The count of the window and the flag of its losses."""
+    def _sum_over_processes(self, window: AccumulationWindow) -> tuple[float | Tensor, float | Tensor]:
+        """Return the count of the window and the flag of its losses, summed over all processes."""
         if self.run.group.size == 1:
             return window.count, window.flag
         count, flag = self.run.agree([float(window.count), float(window.flag)])
         return count, flag
 
-    def _warn_of_means(self) -> None:
+    def _warn_about_means(self) -> None:
         if not self._warned:
             self._warned = True
             logger.warning(
-                "[backward] period = {}, {} process(es): this model gives mean losses, so each micro-batch of an "
-                "update weighs the same even if they differ in size; return a sum and its count for the exact gradient",
+                "[backward] period = {}, {} process(es): the model returns mean losses, so micro-batches of different "
+                "sizes get the same weight in an update; return a sum and its count for the exact gradient",
                 self.period,
                 self.run.group.size,
             )
 
     # -- state
     def state_dict(self) -> dict[str, Any]:
-        """Counters, and gradients that wait for the rest of their window."""
+        """Return the counters and the gradients of a partial window."""
         state: dict[str, Any] = {"updates": self.updates, "skipped": self.skipped}
         if self._named:
             state["named"] = {name: list(window.position) for name, window in self._named.items()}
@@ -381,16 +383,17 @@ class GradientUpdater:
                 param.grad = saved["grads"][name].to(param.device).clone() if name in saved["grads"] else None
 
 
-def _is_plain(count: float | Tensor) -> TypeGuard[float]:
-    """Whether a count can be divided by without asking a device for it."""
+def _is_host_number(count: float | Tensor) -> TypeGuard[float]:
+    """Whether a count is a positive number that does not have to be read from a device."""
     return not isinstance(count, Tensor) and count > 0
 
 
-def _period(period: int, window: int | None, ranks: int) -> int:
-    """Micro-batches of an update in each process."""
+def _period_of(period: int, window: int | None, ranks: int) -> int:
+    """Return the number of micro-batches per update in each process."""
     if window is None:
         return period
     if window % ranks:
-        hint = f"make it a multiple of {ranks}"
-        raise AlchemyError(f"window = {window} cannot be shared by {ranks} processes", section="backward", hint=hint)
+        hint = f"use a multiple of {ranks}"
+        text = f"window = {window} cannot be divided among {ranks} processes"
+        raise AlchemyError(text, section="backward", hint=hint)
     return window // ranks

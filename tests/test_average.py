@@ -118,7 +118,7 @@ def test_wrong_settings_are_told(table: dict[str, Any], message: str) -> None:
 def test_a_share_of_an_unknown_length_is_refused() -> None:
     with averaging(None) as run:
         run.train_sched.num_training_steps = None
-        with pytest.raises(AlchemyError, match="unknown length; give start as a number"):
+        with pytest.raises(AlchemyError, match="the number of updates is unknown; set start to a number"):
             run.cfg["ema"] = {"type": "alchemy.average.SWA", "start": 0.5}
             build_average(run)
 
@@ -170,7 +170,7 @@ def test_a_model_that_is_replaced_begins_again() -> None:
         run.model.model = Net().model
         with warned() as lines:
             seen = train(run, 4, 4)
-        assert "their average begins again" in lines[0]
+        assert "restarting their average" in lines[0]
         assert torch.equal(averaged(run), seen[0])
 
 
@@ -180,7 +180,7 @@ def test_a_parameter_that_is_replaced_is_noticed_by_the_next_evaluation() -> Non
         run.model.module[0] = nn.Linear(5, 2)
         with warned() as lines:
             assert torch.equal(averaged(run), weight(run))
-        assert "their average begins again" in lines[0]
+        assert "restarting their average" in lines[0]
 
 
 # -- state

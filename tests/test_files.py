@@ -17,7 +17,7 @@ from alchemy.files import (
     hash_file,
     hash_text,
     hash_tree,
-    locked,
+    lock_file,
     open_to_append,
     read_table,
     recover_folder,
@@ -64,7 +64,7 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "best"
     for content in ("one", "two"):
         replace_folder(target, write_folder(content))
-    with pytest.raises(AlchemyError, match="wrote nothing there; save"):
+    with pytest.raises(AlchemyError, match="wrote nothing; save"):
         replace_folder(target, lambda path: None)
     with pytest.raises(FileExistsError, match="best"):
         replace_folder(target, lambda path: (path.mkdir(), path.mkdir()))
@@ -130,7 +130,7 @@ def test_a_device_or_a_folder_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_a_folder_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(AlchemyError, match=r"is a folder, expected a file; remove it"), locked(tmp_path):
+    with pytest.raises(AlchemyError, match=r"is a folder, expected a file; remove it"), lock_file(tmp_path):
         pass
 
 

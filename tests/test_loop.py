@@ -99,7 +99,7 @@ def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
     cfg["plugins"].append({"type": "tests.toy.Listener"})
     result = go(cfg)
     log = (result.record_dir / "run.log").read_text()
-    assert log.count("Listener cannot log, training goes on") == 1
+    assert log.count("Listener failed to log, training continues") == 1
     assert "disk [full]" in log
 
 
@@ -117,7 +117,7 @@ def test_end_epoch_pipes_run_when_the_updates_end_training(tmp_path: Path) -> No
     cfg["task"]["evalpipes"] = [{"type": "tests.toy.Count", "path": str(calls)}]
     result = go(cfg)
     assert calls.read_text().split() == ["dev", "dev"]
-    assert result.reason == "6 updates are made"
+    assert result.reason == "reached 6 updates"
 
 
 def test_the_last_weights_are_scored_once_though_another_split_came_after(tmp_path: Path) -> None:

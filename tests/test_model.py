@@ -167,7 +167,7 @@ def test_old_style_means_weigh_the_same_and_it_is_said_once() -> None:
         cut = weights_after(list(rows.split(2)), period=2, style="old")
     torch.testing.assert_close(cut, weights_after([rows], period=1), rtol=1e-12, atol=1e-12)
     assert len(lines) == 1
-    assert "each micro-batch of an update weighs the same" in lines[0]
+    assert "micro-batches of different sizes get the same weight in an update" in lines[0]
 
 
 def test_fault_5_the_last_partial_window_is_stepped_with_its_own_count() -> None:
@@ -236,7 +236,7 @@ def test_debug_names_the_loss_that_is_not_finite() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("vector", r"the loss has the shape \(2,\).*reduce it with sum\(\) and give the count"),
+        ("vector", r"the loss has shape \(2,\).*reduce it with sum\(\) and return the count"),
         ("detached", r"the loss has no gradient.*without detach"),
         ("float", r"the loss is a float.*before item\(\)"),
         ("zeros", r"the loss is a int"),
@@ -279,7 +279,7 @@ def test_a_model_works_without_the_tables_of_training() -> None:
             assert isinstance(run.model(sentences([2]), True, False)["loss"], float)
     with Run({"model": {"type": f"{__name__}.Tagger"}, "backward": {"type": f"{__name__}.Mine"}}) as run:
         assert build_model(run).backward.backward(1.0) == 7.0
-    with Run({}) as run, pytest.raises(AlchemyError, match=r"needs a table \[model\]"):
+    with Run({}) as run, pytest.raises(AlchemyError, match=r"needs a \[model\] table"):
         build_model(run)
 
 
@@ -313,7 +313,7 @@ def test_set_requires_grad_freezes_by_name() -> None:
         run.model.set_requires_grad(True, "all")
         run.model.set_requires_grad(False, "*.bias")
         assert [param.requires_grad for param in run.model.parameters()] == [True, True, False]
-        with pytest.raises(AlchemyError, match="no parameter matches 'encoder'; there are 0, 2"):
+        with pytest.raises(AlchemyError, match="no parameter matches 'encoder'; available: 0, 2"):
             run.model.set_requires_grad(False, "encoder")
 
 
@@ -343,7 +343,7 @@ def test_weights_are_saved_and_loaded_with_those_of_the_loss(tmp_path: Path) -> 
         assert second.criterion.gamma.item() == 1.0
         with pytest.raises(AlchemyError, match=r"does not fit Sequential: .*\s+size mismatch"):
             wide.load(tmp_path / "checkpt")
-        with pytest.raises(AlchemyError, match=r"there is no model.safetensors in .*elsewhere"):
+        with pytest.raises(AlchemyError, match=r"model.safetensors not found in .*elsewhere"):
             first.load(tmp_path / "elsewhere")
 
 
@@ -353,9 +353,9 @@ def test_state_round_trip_in_memory() -> None:
         second.load_state_dict(first.state_dict())
         assert {"criterion:alpha", "criterion:gamma"} <= set(first.state_dict())
         torch.testing.assert_close(second.state_dict(), first.state_dict(), rtol=0, atol=0)
-        with pytest.raises(AlchemyError, match="do not fit Sequential"):
+        with pytest.raises(AlchemyError, match="do not match Sequential"):
             second.load_state_dict({"nothing": torch.zeros(1)})
         with pytest.raises(
-            AlchemyError, match=r'do not fit Sequential.*\s+Unexpected key\(s\) in state_dict: "other:gamma"'
+            AlchemyError, match=r'do not match Sequential.*\s+Unexpected key\(s\) in state_dict: "other:gamma"'
         ):
             second.load_state_dict({**first.state_dict(), "other:gamma": torch.zeros(1)})

@@ -72,9 +72,9 @@ def test_the_model_gets_the_whole_table(kind: str) -> None:
         assert run.optim.get_lr() == [0.7, 0.1]
         run.optim.reset(head_lr=0.2, lr=0.3)
         assert run.optim.get_lr() == [0.2, 0.3]
-    assert lines == ["[optim] 'head_lr' is left to Encoded.optim_params"]
+    assert lines == ["[optim] 'head_lr' is passed only to Encoded.optim_params"]
     with warned() as lines, optimizing({**ADAMW, "trf_lr": 0.1}):
-        assert "trf_lr is not used: Wrapper has no optim_params" in lines[0]
+        assert "trf_lr is not used: Wrapper does not define optim_params" in lines[0]
 
 
 def test_unknown_keys_are_refused() -> None:
@@ -90,7 +90,7 @@ def test_unknown_keys_are_refused() -> None:
         optimizing({"type": "alchemy.optim.AdamV"}),
     ):
         pass
-    with Run({}) as run, pytest.raises(AlchemyError, match=r"needs a table \[optim\]"):
+    with Run({}) as run, pytest.raises(AlchemyError, match=r"needs an \[optim\] table"):
         build_optimizer(run)
 
 

@@ -81,21 +81,21 @@ def test_a_model_may_say_itself_what_each_takes() -> None:
     [
         (
             {"generator": {"params": "genrator"}},
-            r"\[optim.generator\] params = 'genrator' names no parameter of Gan; did you mean 'generator'",
+            r"\[optim.generator\] params = 'genrator' matches no parameter of Gan; did you mean 'generator'",
         ),
         (
             {"generator": {"params": ["generator", "zzz"]}},
-            r"params = 'zzz' names no parameter of Gan; it has generator, discriminator",
+            r"params = 'zzz' matches no parameter of Gan; it has generator, discriminator",
         ),
-        ({"generator": {"params": ""}}, r"params = '' names no parameter"),
-        ({"generator": {"params": []}}, r"params = \[\] names no parameter"),
+        ({"generator": {"params": ""}}, r"params = '' matches no parameter"),
+        ({"generator": {"params": []}}, r"params = \[\] matches no parameter"),
         (
             {"generator": {"params": "*.weight"}},
             r"in \[optim.generator\] and in \[optim.discriminator\]: discriminator.0.weight, discriminator.2.weight",
         ),
         (
             {"generator": {"params": None}},
-            r'\[optim.generator\] it does not say which parameters it takes; .*params = "generator\.\*"',
+            r'\[optim.generator\] the parameters of this optimizer are not set; .*params = "generator\.\*"',
         ),
         ({"generator": {"type": None}}, r"\[optim.generator\] has no 'type'"),
         (

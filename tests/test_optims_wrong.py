@@ -43,7 +43,7 @@ def test_a_training_in_which_one_of_them_never_moves_still_ends_well() -> None:
 
 
 def test_a_training_in_which_none_of_them_ever_moves_fails() -> None:
-    with pytest.raises(RunFailed, match="all 20 updates were left out, none was finite"):
+    with pytest.raises(RunFailed, match="all 20 updates were skipped because none was finite"):
         alchemy.run([spoilt("discriminator", "generator")], device=[-1], raise_errors=True)
 
 
@@ -52,7 +52,8 @@ def test_a_loss_that_does_not_reach_its_parameters_is_refused() -> None:
         pair = run.model.module
         fake = pair.generator(torch.ones(2, 2).double()).detach()
         with pytest.raises(
-            AlchemyError, match="loss of 'generator' does not depend on its parameters; is something detached"
+            AlchemyError,
+            match="loss of 'generator' does not depend on its parameters; check whether part of the graph is detached",
         ):
             run.updater.accumulate(Loss(pair.discriminator(fake).sum(), 2), optim="generator")
 
@@ -74,7 +75,8 @@ def test_names_that_nobody_has_are_refused() -> None:
     with training(optim=SGD) as run:
         x = next(run.model.parameters()).sum()
         with pytest.raises(
-            AlchemyError, match=r"for the optimizer 'generator', and there is only one; .*\[optim.generator\]"
+            AlchemyError,
+            match=r"names the optimizer 'generator', but there is only one .*\[optim.generator\]",
         ):
             run.updater.accumulate(Loss(x, 1), optim="generator")
 
@@ -87,12 +89,12 @@ def test_losses_with_and_without_a_name_do_not_mix(first: str, second: str, same
         updater.accumulate(Loss(weight.sum(), 1), optim=first)
         if not same_batch:
             updater.end_micro_batch()
-        with pytest.raises(AlchemyError, match="all optimizers"):
+        with pytest.raises(AlchemyError, match="name an optimizer for every loss"):
             updater.accumulate(Loss(weight.sum(), 1), optim=second)
 
 
 def test_halves_of_a_step_with_named_losses_are_refused() -> None:
-    with training() as run, pytest.raises(RunFailed, match="not halved"), run.updater.joined():
+    with training() as run, pytest.raises(RunFailed, match="not split"), run.updater.merge_losses():
         step(run, batches(12)[0])
 
 

@@ -185,7 +185,7 @@ def test_a_bare_tensor_is_the_one_argument() -> None:
 def test_a_missing_field_is_one_clear_error() -> None:
     with (
         training({}) as run,
-        pytest.raises(AlchemyError, match=r"Net\.forward needs 'x', and the batch has no field 'x'"),
+        pytest.raises(AlchemyError, match=r"Net\.forward needs 'x', but the batch has no field 'x'"),
     ):
         run.model.forward({"points": 1})
     with training({"type": "Returning", "how": "dict"}) as run, pytest.raises(AlchemyError, match="needs 1 arguments"):
@@ -220,7 +220,7 @@ def test_a_model_output_stays_as_it_is() -> None:
         assert found["logits"].shape == (2, 3)
 
 
-@pytest.mark.parametrize(("how", "text"), [("tuple", "returned 2 values, and .* names 1"), ("text", "returned a str")])
+@pytest.mark.parametrize(("how", "text"), [("tuple", "returned 2 values, but .* names 1"), ("text", "returned a str")])
 def test_outputs_without_names_are_one_clear_error(how: str, text: str) -> None:
     with training({"type": "Returning", "how": how}) as run, pytest.raises(AlchemyError, match=text):
         run.model.forward(batch_of())
@@ -235,13 +235,13 @@ def test_a_function_may_return_the_module() -> None:
 @pytest.mark.parametrize(
     ("table", "text"),
     [
-        ({"type": "Greedy"}, "'freeze' is a key of alchemy and an argument of .*Greedy"),
-        ({"type": "not_a_module"}, "gives a str, expected an nn.Module"),
+        ({"type": "Greedy"}, r"'freeze' is both a reserved key of \[model\] and an argument of .*Greedy"),
+        ({"type": "not_a_module"}, "returned a str, expected an nn.Module"),
         ({"widht": 3}, "takes no 'widht'"),
         ({"type": "Nothing", "width": 3}, "Nothing takes no 'width'"),
         ({"type": "Nott"}, "has no AlchemyModel named 'Nott'"),
         ({"freeze": "outer"}, "no parameter matches 'outer'"),
-        ({"load": "nowhere.safetensors"}, "there is no file nowhere.safetensors"),
+        ({"load": "nowhere.safetensors"}, "file not found: nowhere.safetensors"),
     ],
 )
 def test_what_cannot_be_built_is_one_clear_error(table: dict[str, Any], text: str) -> None:
@@ -291,11 +291,11 @@ def test_the_criterion_scores_an_output_against_the_field_that_target_names() ->
 @pytest.mark.parametrize(
     ("table", "criterion", "text"),
     [
-        ({}, None, r"there is no \[criterion\], and Net returned no 'loss'"),
-        ({}, {"type": CROSS_ENTROPY["type"]}, "does not say which field has the targets"),
+        ({}, None, r"no \[criterion\], and Net returned no 'loss'"),
+        ({}, {"type": CROSS_ENTROPY["type"]}, "does not name the target field"),
         ({}, {**CROSS_ENTROPY, "target": "labl"}, "the batch has no field 'labl'; did you mean 'label'"),
-        ({}, {**CROSS_ENTROPY, "output": "logit"}, "the loss is of the output 'logit', .* did you mean 'logits'"),
-        ({"type": "Returning", "how": "dict"}, CROSS_ENTROPY, "'logits', and there are scores, total"),
+        ({}, {**CROSS_ENTROPY, "output": "logit"}, "the loss needs the output 'logit'; .* did you mean 'logits'"),
+        ({"type": "Returning", "how": "dict"}, CROSS_ENTROPY, "'logits'; available: scores, total"),
     ],
 )
 def test_a_loss_that_cannot_be_computed_is_one_clear_error(table: Any, criterion: Any, text: str) -> None:
@@ -310,7 +310,7 @@ def test_a_loss_of_its_own_without_labels_is_a_mean_and_it_is_said_once() -> Non
         lines, number = messages_of("WARNING")
         update(run, [batch_of(4), batch_of(2)])
         logger.remove(number)
-    assert len([line for line in lines if "this model gives mean losses" in line]) == 1
+    assert len([line for line in lines if "the model returns mean losses" in line]) == 1
 
 
 def test_the_own_loss_of_a_classifier_counts_its_labels() -> None:

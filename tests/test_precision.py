@@ -202,7 +202,7 @@ def test_a_window_of_another_optimizer_goes_on_with_one_scale() -> None:
 def test_a_loss_that_never_gets_finite_ends_the_run() -> None:
     with training(dtype="fp16", scale=2e-4) as run:
         run.optim.params[0].grad = torch.full_like(run.optim.params[0], float("nan"))
-        with pytest.raises(RunFailed, match="overflow in float16 even with the scale"):
+        with pytest.raises(RunFailed, match="overflow in float16 even with a loss scale"):
             for _ in range(2):
                 run.precision.unscale(run.optim)
                 run.precision.accepts(run.optim)
@@ -341,7 +341,7 @@ def test_a_batch_that_does_not_fit_is_explained() -> None:
 
 
 def test_a_single_sample_that_does_not_fit_is_explained() -> None:
-    with pytest.raises(RunFailed, match=r"float64\[1, 3\].*not halved: it has one sample"):
+    with pytest.raises(RunFailed, match=r"float64\[1, 3\].*not split: one sample"):
         accumulated(0, "forward", 1, [4])
 
 
@@ -352,7 +352,7 @@ def test_memory_that_lacks_in_the_update_is_no_reason_to_halve() -> None:
             raise torch.OutOfMemoryError("no room for the state")
 
         run.optim._optimizer.step = no_room
-        with pytest.raises(RunFailed, match="not halved: the step had made a part of its update"):
+        with pytest.raises(RunFailed, match="not split: part of the update was already made"):
             step(run, batch())
 
 

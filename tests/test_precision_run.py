@@ -35,7 +35,7 @@ def test_a_run_with_halves_ends_where_one_without_does() -> None:
 
 def test_means_are_not_halved() -> None:
     cfg = config(model={"type": "tests.test_precision_run.Means"}, precision={"halve_on_oom": True})
-    with pytest.raises(RunFailed, match="the halves of a mean loss differ; return a sum"):
+    with pytest.raises(RunFailed, match="a mean loss cannot be split; return a sum"):
         run_task(cfg, raise_errors=True)
 
 

@@ -27,11 +27,13 @@ def test_the_line_tells_loss_rate_speed_and_time_left() -> None:
     line, _ = bar(terminal=False)
     for _ in range(5):
         line.step()
-    line.take({"train/loss": 0.51234, "train/lr": 0.001, "time/targets_per_s": 2000.0, "system/rss": 1.0}, update=4)
+    line.update_values(
+        {"train/loss": 0.51234, "train/lr": 0.001, "time/targets_per_s": 2000.0, "system/rss": 1.0}, update=4
+    )
     text = line.line()
     for part in ("epoch 1  5/10", "loss 0.5123", "lr 1.00e-03", "update 4", "targets/s 2,000", "it/s", "eta 0:00"):
         assert part in text
-    line.take({"time/tokens_per_s": 9000.0}, update=5)
+    line.update_values({"time/tokens_per_s": 9000.0}, update=5)
     assert "tokens/s 9,000" in line.line()
     assert "targets/s" not in line.line()
     assert "rss" not in line.line()
@@ -69,7 +71,7 @@ def test_between_two_drawings_nothing_is_written() -> None:
 
 def test_a_rate_below_one_is_not_shown_as_zero() -> None:
     line, _ = bar(terminal=False)
-    line.take({"time/targets_per_s": 0.314}, update=1)
+    line.update_values({"time/targets_per_s": 0.314}, update=1)
     assert "targets/s 0.31" in line.line()
 
 
@@ -91,7 +93,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def filled(columns: int) -> str:
     line, _ = bar(terminal=False, total=500)
     line.what, line.done, line.before = "epoch 10/12", 120, 20
-    line.take({"train/loss": 0.51234, "train/lr": 0.001, "time/tokens_per_s": 123456.0}, update=4000)
+    line.update_values({"train/loss": 0.51234, "train/lr": 0.001, "time/tokens_per_s": 123456.0}, update=4000)
     line.first = 90.0
     return line.fit(columns)
 

@@ -54,7 +54,7 @@ def test_fault_3_misspelt_keys_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [({"max_tokens": 9}, "max_tokens excludes batch_size"), ({"batch_sise": 2}, "the loader takes no 'batch_sise'")],
+    [({"max_tokens": 9}, "max_tokens excludes batch_size"), ({"batch_sise": 2}, "unknown loader option 'batch_sise'")],
 )
 def test_wrong_keys_of_the_loader_are_not_told_of_the_schedule(keys: dict[str, Any], message: str) -> None:
     with training({"type": "alchemy.sched.Constant", "num_training_steps": 3}) as run:
@@ -74,7 +74,7 @@ def test_a_stream_without_length_needs_num_training_steps() -> None:
     task = {"type": "alchemy.task.DefaultTask", "datasets": datasets}
     table = {"type": "alchemy.sched.LineWarmup", "epochs": 3}
     with (
-        pytest.raises(AlchemyError, match=r"must know how long training is.*set num_training_steps"),
+        pytest.raises(AlchemyError, match=r"needs the length of training.*set num_training_steps"),
         training(table, task=task),
     ):
         pass
@@ -182,7 +182,7 @@ def test_training_may_be_measured_in_updates() -> None:
                 run.train_sched.step_lr()
                 if run.stop_request.reason:
                     break
-        assert (epochs, run.train_sched.num_updates, run.stop_request.reason) == ([0, 1], 5, "5 updates are made")
+        assert (epochs, run.train_sched.num_updates, run.stop_request.reason) == ([0, 1], 5, "reached 5 updates")
     with training({"type": "alchemy.sched.Constant"}) as run, pytest.raises(AlchemyError, match="set epochs or"):
         next(iter(run.train_sched))
 
@@ -202,13 +202,13 @@ def updates_until_the_end(table: dict[str, Any], **changes: Any) -> tuple[int, s
 @pytest.mark.parametrize(
     ("table", "updates", "reason"),
     [
-        ({"epochs": 3, "num_training_steps": 5}, 5, "5 updates are made"),
+        ({"epochs": 3, "num_training_steps": 5}, 5, "reached 5 updates"),
         ({"epochs": 1, "num_training_steps": 9}, 4, None),
-        ({"epochs": 1.5}, 6, "1.5 epochs are over"),
-        ({"epochs": 0.3}, 2, "0.3 epochs are over"),
+        ({"epochs": 1.5}, 6, "reached 1.5 epochs"),
+        ({"epochs": 0.3}, 2, "reached 0.3 epochs"),
         ({"epochs": 2.0}, 8, None),
-        ({"epochs": 1.75, "num_training_steps": 9}, 7, "1.75 epochs are over"),
-        ({"epochs": 1.75, "num_training_steps": 6}, 6, "6 updates are made"),
+        ({"epochs": 1.75, "num_training_steps": 9}, 7, "reached 1.75 epochs"),
+        ({"epochs": 1.75, "num_training_steps": 6}, 6, "reached 6 updates"),
     ],
 )
 def test_the_first_of_epochs_and_updates_ends_the_training(table: dict[str, Any], updates: int, reason: Any) -> None:
@@ -226,7 +226,7 @@ def test_updates_set_the_horizon_where_both_are_given() -> None:
 def test_a_part_of_an_epoch_needs_data_that_know_their_length() -> None:
     task = {"type": "alchemy.task.DefaultTask", "datasets": {"train": {"pipes": [{"type": "tests.toy.Stream"}]}}}
     table = {"type": "alchemy.sched.Constant", "epochs": 1.5}
-    with training(table, task=task) as run, pytest.raises(AlchemyError, match="of data of unknown length"):
+    with training(table, task=task) as run, pytest.raises(AlchemyError, match="needs data of known length"):
         next(iter(run.train_sched))
 
 

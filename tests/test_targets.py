@@ -26,7 +26,7 @@ def failure(cfg: dict[str, Any]) -> str:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_training_without_a_single_target_fails(model: str) -> None:
     result = run_task(config("ignored", model=model))
-    assert result.status == "failed" and "nothing was learned: every target was ignored" in result.reason
+    assert result.status == "failed" and "nothing was learned: all targets were ignored" in result.reason
     assert run_task(config("some ignored", model=model)).status == "finished"
 
 

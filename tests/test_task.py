@@ -106,7 +106,7 @@ def test_scores_flow_past_an_eval_pipe_that_returns_nothing(warnings: list[str])
         assert [task.end_eval("dev"), task.end_eval("dev")] == [{"f1": 0.5}] * 2
         assert len(warnings) == 1 and "test_task.Gives returned None" in warnings[0]
         task.evalpipes = [Gives([0.5])]
-        with pytest.raises(AlchemyError, match=r"eval pipe .*Gives returned a list; a dict of scores is expected"):
+        with pytest.raises(AlchemyError, match=r"eval pipe .*Gives returned a list; expected a dict of scores"):
             task.end_eval("dev")
 
 
@@ -124,7 +124,7 @@ def test_a_data_set_without_the_arguments_of_its_loader_is_refused(pair: Any) ->
     with Run({}):
         task = DefaultTask()
         task._datasets["train"] = pair
-        with pytest.raises(AlchemyError, match=r"DefaultTask._datasets\['train'\] is a \w+; a pair is expected"):
+        with pytest.raises(AlchemyError, match=r"DefaultTask._datasets\['train'\] is a \w+; expected a pair"):
             task.dataset("train")
 
 
@@ -134,7 +134,7 @@ def test_a_task_may_forget_the_constructor_of_its_base() -> None:
         run.task = task
         assert task.run is run
         assert task.end_eval("dev") == {"f1": 1.0}
-        with pytest.raises(AlchemyError, match="no data set for the split 'dev'"):
+        with pytest.raises(AlchemyError, match="no dataset for the split 'dev'"):
             task.dataset("dev")
         with pytest.raises(AttributeError, match="'NoSuper' object has no attribute 'vocabulary'"):
             _ = task.vocabulary
@@ -172,7 +172,7 @@ def test_a_forward_that_cannot_be_called_is_refused_unless_the_task_has_steps_of
     ("how", "message"),
     [
         ("tensor", r"Wrong.forward returned a Tensor; return a dict of outputs"),
-        ("sum", r"Wrong.loss returned a Tensor; return the sum of the losses and their count"),
+        ("sum", r"Wrong.loss returned a Tensor; return a pair: the sum of the losses and their count"),
     ],
 )
 def test_what_a_model_should_have_returned_is_said(how: str, message: str) -> None:

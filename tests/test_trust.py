@@ -105,9 +105,9 @@ def test_a_nan_loss_stops_half_precision_too(tmp_path: Path) -> None:
 def test_a_training_that_goes_on_longer_reads_the_rest_of_its_epoch(tmp_path: Path) -> None:
     stop = {"any": [{"type": "alchemy.stop.Updates", "updates": 6}]}
     result = go(toy.config(tmp_path, stop=stop))
-    assert result.reason == "6 updates are made"
+    assert result.reason == "reached 6 updates"
     longer = resume(result.record_dir, device=[-1], overrides=["stop.any.0.updates=11"], allow=["config"])
-    assert longer.reason == "11 updates are made"
+    assert longer.reason == "reached 11 updates"
     report = verify_ledger(longer.record_dir)
     assert report.holds and "epoch 2: 16 samples in 4 updates, each once" in str(report)
 
@@ -207,13 +207,13 @@ def test_a_part_that_cannot_give_its_state_is_named(tmp_path: Path) -> None:
     with warned() as lines:
         result = go(cfg)
     assert result.exception is None
-    assert any("state_dict() of 1.NoState fails" in line for line in lines), lines
+    assert any("state_dict() of 1.NoState failed" in line for line in lines), lines
 
 
 def test_a_training_without_one_finite_update_fails(tmp_path: Path) -> None:
     cfg = toy.config(optim={"type": "torch.optim.SGD", "lr": 0.1}, backward={"nonfinite": "skip"})
     cfg["model"] = {"type": f"{__name__}.AllBad"}
-    assert "all 16 updates were left out" in str(go(cfg).exception)
+    assert "all 16 updates were skipped" in str(go(cfg).exception)
 
 
 @pytest.mark.parametrize("monitor", ["", "dev/loss"])

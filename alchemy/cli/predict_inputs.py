@@ -72,7 +72,7 @@ def predict_inputs(
             yield waiting.popleft()[0], {}
 
     try:
-        for answer in predictor.answers(asked()):
+        for answer in predictor.predict_located(asked()):
             yield from blank()
             yield waiting.popleft()[0], answer
     except AlchemyError:

@@ -88,9 +88,9 @@ def _main(args: argparse.Namespace) -> int:
 def _go_on(document: Document, args: argparse.Namespace) -> list[RunResult] | None:
     """The result of the run that was taken up; None where none is unfinished: a new one begins."""
     from alchemy.launch.process_group import place
-    from alchemy.resuming import resume, unfinished
+    from alchemy.resuming import find_unfinished, resume
 
-    record = unfinished(document)
+    record = find_unfinished(document)
     if place().rank == 0:  # of several processes the first says it for all
         begins = "no unfinished record of this config: a new one begins"
         print(f"going on with {record}" if record else begins, file=sys.stderr)

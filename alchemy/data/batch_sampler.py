@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import default_convert
 
-from alchemy.seeds import Generators, at_sample, derive, mix, reseed
+from alchemy.seeds import Generators, derive, mix, reseed, set_current_sample
 
 
 class EpochPosition(NamedTuple):
@@ -42,7 +42,7 @@ class Ids(list[Any]):
         first = self[0] if len(self) else -1
         reseed(mix(self.seed, first) if type(first) is int else derive(self.seed, "batch", first))
         for index in super().__iter__():
-            at_sample(self.seed, index)
+            set_current_sample(self.seed, index)
             yield index
 
     def __reduce__(self) -> tuple[Any, ...]:

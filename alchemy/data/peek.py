@@ -18,7 +18,7 @@ from alchemy.data.pipe_chain import has_index, link_of, members, seed_chain, tit
 from alchemy.data.pipe_errors import locate_error
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
-from alchemy.seeds import at_sample
+from alchemy.seeds import set_current_sample
 
 WIDTH = 100
 
@@ -113,7 +113,7 @@ def _iter_samples(pipe: Any, seed: int) -> Iterator[Any]:
         yield from pipe
         return
     for index in range(len(pipe)):
-        at_sample(seed, index)
+        set_current_sample(seed, index)
         yield pipe[index]
 
 

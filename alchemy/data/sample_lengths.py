@@ -13,7 +13,7 @@ from alchemy.data.pipe_chain import link_of, title
 from alchemy.data.pipe_errors import locate_error
 from alchemy.errors import AlchemyError
 from alchemy.progress import Bar
-from alchemy.seeds import at_sample, reseed, sample_has_drawn, unchanged_generators
+from alchemy.seeds import preserve_rng_state, reseed, sample_has_drawn, set_current_sample
 
 Lengths = dict[str, np.ndarray]  # of every sample, by field; the first field is the primary sort key
 _memory: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
@@ -57,7 +57,7 @@ def _known_lengths(dataset: Any) -> Lengths:
 def _read(dataset: Any, fields: tuple[str, ...], count: int) -> Lengths:
     found = np.empty((len(fields), count), np.int64)
     try:
-        with unchanged_generators(), Bar("lengths of samples", count, Console(stderr=True)) as bar:
+        with preserve_rng_state(), Bar("lengths of samples", count, Console(stderr=True)) as bar:
             reseed(0)  # all processes must get the same result
             for index in range(count):
                 found[:, index] = _measure(dataset, index, fields)
@@ -82,7 +82,7 @@ def _measure(dataset: Any, index: int, fields: tuple[str, ...]) -> list[int]:
 
 
 def _read_lengths(dataset: Any, index: int, fields: tuple[str, ...], epoch: int) -> list[int]:
-    at_sample(epoch, index)
+    set_current_sample(epoch, index)
     sample = dataset[index]
     return [_length(sample, index, field) for field in fields]
 

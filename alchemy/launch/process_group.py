@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
 from torch.nn.parallel import DistributedDataParallel
 
-from alchemy.errors import AlchemyError, explain_failure, in_words
+from alchemy.errors import AlchemyError, explain_failure, format_error
 from alchemy.launch.device import alloc_cuda
 from alchemy.launch.ranks import LOST, WATCHED
 from alchemy.null_objects import ProcessGroup, SingleProcess
@@ -240,7 +240,7 @@ def _store(address: str, port: str) -> dist.Store:
 def _tell(store: dist.Store, rank: int, error: BaseException) -> None:
     """Writes down which rank failed first, and adds it to the error where that was another one."""
     trace = "" if isinstance(error, AlchemyError) else "".join(traceback.format_exception(error))
-    own = json.dumps([f"rank {rank}: {in_words(error)}", trace, f"rank {rank}: {explain_failure(error)}"])
+    own = json.dumps([f"rank {rank}: {format_error(error)}", trace, f"rank {rank}: {explain_failure(error)}"])
     with contextlib.suppress(RuntimeError):  # the store has gone with its process
         first = store.compare_set("failed", "", own).decode()
         if first and first != own:

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 from alchemy.errors import AlchemyError, is_library
-from alchemy.registry import forget, own_packages
-from alchemy.trust import foreign_record
+from alchemy.registry import own_packages, unregister_package
+from alchemy.trust import untrusted_record
 
 
 def roots(user_dir: str = "src") -> list[str]:
@@ -25,12 +25,12 @@ def reach(user_dir: str = "src") -> None:
     Never a record that is not trusted: any file in it could be imported in the place of another.
     """
     for place in (user_dir, *roots(user_dir)):
-        if inside := foreign_record(place):
+        if inside := untrusted_record(place):
             way = f"read the record and then `alchemy trust {shlex.quote(inside)}`"
             hint = f"start from the folder of your project, or {way}"
             raise AlchemyError(f"no code is imported from {place}, which is in a record that is not trusted", hint=hint)
     for below in (init.parent for root in roots(user_dir) for init in Path(root).glob("*/__init__.py")):
-        if foreign_record(below) == os.path.realpath(below):
+        if untrusted_record(below) == os.path.realpath(below):
             hint = "remove the file, or move the record: Python would import this folder in place of another package"
             raise AlchemyError(f"the record {below} has an __init__.py", hint=hint)
     for folder in reversed(roots(user_dir)):
@@ -84,4 +84,4 @@ def _forget_others(package: str, own: list[str]) -> None:
         return
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         del sys.modules[name]
-    forget(package)
+    unregister_package(package)

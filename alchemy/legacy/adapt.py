@@ -178,7 +178,7 @@ def build_updater(run: Run, model: AlchemyModel) -> Updater:
 class _HandlerUpdater:
     """Stands in for the updater where a handler of an old project makes the updates itself, inside `forward`."""
 
-    skipped, has_moved, late, is_full = 0, False, False, False
+    skipped, has_stepped, late, is_full = 0, False, False, False
     nonfinite = "ignore"  # the handler does what it likes
 
     def __init__(self, run: Run) -> None:
@@ -214,7 +214,7 @@ class _HandlerUpdater:
         return self.run.update
 
     @property
-    def why_whole(self) -> str:
+    def no_split_reason(self) -> str:
         return f"{type(self.handler).__name__} makes its updates itself"
 
     @contextlib.contextmanager
@@ -248,7 +248,7 @@ class _HandlerUpdater:
         pass
 
     @contextlib.contextmanager
-    def joined(self) -> Iterator[None]:
+    def merge_losses(self) -> Iterator[None]:
         yield
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What learning needs that knows no run: losses, curves, parameter groups."""
+"""Building blocks that do not depend on a run: losses, layers, learning-rate curves, parameter groups."""

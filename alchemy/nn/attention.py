@@ -1,7 +1,7 @@
-"""Attention of several heads: of a row on itself, with a cache where it grows token by token, and on another row."""
+"""Multi-head attention: self-attention with a key-value cache, and cross-attention."""
 
-# B rows, T tokens of a row, S tokens that are attended to, H heads, K features of a head, D = H K;
-# in a search Q tokens of a step, E tokens so far
+# B batch size, T query tokens, S key tokens, H heads, K features per head, D = H K;
+# during a search: Q tokens of a step, E tokens so far
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from alchemy.errors import AlchemyError
 from alchemy.nn.kv_cache import KeyValues, LayerCache
 from alchemy.nn.linear import Linear
 
-FEW = 16  # queries of a step of a search
+FEW = 16  # upper limit for the number of queries in a search step
 
 
 class SelfAttention(nn.Module):
-    """A row attends to itself. `rotary` turns queries and keys by their places, instead of vectors for places."""
+    """Self-attention. `rotary` applies rotary position embeddings to queries and keys."""
 
     def __init__(self, dim: int, heads: int, *, dropout: float = 0.0, rotary: bool = False) -> None:
         super().__init__()
@@ -27,34 +27,36 @@ class SelfAttention(nn.Module):
         self.register_buffer("turn_K", _frequencies(dim // heads) if rotary else None, persistent=False)
 
     def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: LayerCache | None = None) -> Tensor:
-        """With a `real_B11S` every token sees all real ones; without it itself and those before it, past ones too."""
+        """Attend to all tokens that `real_B11S` marks; without it, causally, including the cached tokens of `past`."""
         query, key, value = (_split(part, self.heads) for part in self.inner(states_BTD).chunk(3, dim=-1))
         if self.turn_K is not None:
             place_T = torch.arange(query.shape[2], device=query.device) if past is None else past.family.place_Q
-            query, key = _turned(query, self.turn_K, place_T), _turned(key, self.turn_K, place_T)
+            query, key = _rotate(query, self.turn_K, place_T), _rotate(key, self.turn_K, place_T)
         seen, mask = KeyValues(key, value), real_B11S
         if past is not None:
             seen, mask = past.add(seen), past.family.mask_B1QE
-        return self.out(_joined(_attend(query, seen, mask, causal=mask is None, dropout=self.dropout * self.training)))
+        return self.out(
+            _merge_heads(_attend(query, seen, mask, causal=mask is None, dropout=self.dropout * self.training))
+        )
 
 
 class CrossAttention(nn.Module):
-    """Rows attend to others, whose keys and values are computed once, by `look`."""
+    """Cross-attention; `project` computes the keys and values of the other sequence once."""
 
     def __init__(self, dim: int, heads: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads, self.dropout = _heads_of(dim, heads), dropout
         self.query, self.key_value, self.out = Linear(dim, dim), Linear(dim, 2 * dim), Linear(dim, dim)
 
-    def look(self, states_BSD: Tensor) -> KeyValues:
+    def project(self, states_BSD: Tensor) -> KeyValues:
         return KeyValues(*(_split(part, self.heads) for part in self.key_value(states_BSD).chunk(2, dim=-1)))
 
     def forward(self, states_BTD: Tensor, seen: KeyValues, real_B11S: Tensor | None) -> Tensor:
         query_BHTK = _split(self.query(states_BTD), self.heads)
-        return self.out(_joined(_attend(query_BHTK, seen, real_B11S, dropout=self.dropout * self.training)))
+        return self.out(_merge_heads(_attend(query_BHTK, seen, real_B11S, dropout=self.dropout * self.training)))
 
     def weights(self, states_BTD: Tensor, seen: KeyValues, real_B11S: Tensor | None) -> Tensor:
-        """How much each token looks at each of the others, the mean of the heads: [B, T, S]."""
+        """Return the attention weights, averaged over the heads: [B, T, S]."""
         query_BHTK = _split(self.query(states_BTD), self.heads)
         scores_BHTS = query_BHTK @ seen.keys_BHSK.mT * query_BHTK.shape[-1] ** -0.5
         if real_B11S is not None:
@@ -65,9 +67,9 @@ class CrossAttention(nn.Module):
 def _attend(
     query_BHTK: Tensor, seen: KeyValues, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
-    """What the queries see, weighted; a mask tells what they may see."""
+    """Return the attention output; `mask` is True where a query may attend."""
     step = query_BHTK.shape[2] < FEW and not causal and not dropout and not torch.is_grad_enabled()
-    if step and query_BHTK.device.type == "cpu":  # of a search: torch's kernel would leave it to one thread
+    if step and query_BHTK.device.type == "cpu":  # a search step: torch's kernel would use one thread
         scores_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ seen.keys_BHSK.mT
         if mask is not None:
             scores_BHTS.masked_fill_(~mask, -torch.inf)
@@ -77,28 +79,28 @@ def _attend(
 
 def _heads_of(dim: int, heads: int) -> int:
     if heads < 1 or dim % heads:
-        raise AlchemyError(f"dim = {dim} is no multiple of heads = {heads}", hint="each head takes an equal share")
+        raise AlchemyError(f"dim = {dim} is not a multiple of heads = {heads}")
     return heads
 
 
 def _split(states_BTD: Tensor, heads: int) -> Tensor:
-    """The share of each head, by heads."""
+    """Split the features into heads: [B, H, T, K]."""
     return states_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def _joined(states_BHTK: Tensor) -> Tensor:
+def _merge_heads(states_BHTK: Tensor) -> Tensor:
     return states_BHTK.transpose(1, 2).flatten(-2)
 
 
 def _frequencies(features: int) -> Tensor:
-    """How far two features are turned from one place to the next; falling, so that any two places differ."""
+    """Return the rotation per position of each pair of features, in decreasing order."""
     if features % 2:
-        raise AlchemyError(f"rotary places turn pairs of features, and a head has {features}")
+        raise AlchemyError(f"rotary positions need an even number of features per head, not {features}")
     return 10_000 ** -(torch.arange(0, features, 2) / features)
 
 
-def _turned(states_BHTK: Tensor, turn_K: Tensor, place_T: Tensor) -> Tensor:
-    """Pairs of features, turned by the place of their token (Su et al. 2021)."""
+def _rotate(states_BHTK: Tensor, turn_K: Tensor, place_T: Tensor) -> Tensor:
+    """Rotate pairs of features by the position of their token (Su et al. 2021)."""
     angle_TK = place_T[:, None].to(turn_K.dtype) * turn_K
     cos_TK, sin_TK = angle_TK.cos().to(states_BHTK.dtype), angle_TK.sin().to(states_BHTK.dtype)
     one, other = states_BHTK.chunk(2, dim=-1)

@@ -1,4 +1,4 @@
-"""Adam with decoupled decay as BERT was trained with it: the bias correction can be left out."""
+"""AdamW as used to train BERT, with optional bias correction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 
 class BertAdamW(Optimizer):
-    """Differs from torch's AdamW in three ways: `correct_bias`, decay after the step, `eps` before the correction."""
+    """AdamW with optional bias correction, weight decay after the step, and `eps` added before the correction."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A linear chain of tags: how likely whole rows of tags are, and the best of them."""
+"""A linear-chain CRF: the likelihood of tag sequences, and Viterbi decoding."""
 
 # B batch, T tokens, C tags
 
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-# in place of minus infinity: where the rules leave no row of a length, the one that breaks the fewest is found
+# instead of minus infinity: if no sequence satisfies the rules, decoding finds the one with the fewest violations
 NEVER = -1e4
 
 
 class CRF(nn.Module):
-    """Scores of tags next to each other, learnt beside the scores of the tags of each token.
+    """A conditional random field that learns scores for transitions between tags.
 
-    `begins`, `follows` and `ends` tell which tags may begin a row, follow each other (`follows[before][behind]`), and
-    end a row: `decode` finds no others. The loss knows no rules: data that break them, or texts that were cut, must not
-    cost more than all others together. Real tokens stand in front.
+    `begins`, `follows` and `ends` state which tags may begin a sequence, follow each other (`follows[before][behind]`)
+    and end a sequence; `decode` returns only those. The loss ignores these rules, so that invalid data or truncated
+    texts do not dominate it. Padding is on the right.
     """
 
     begins: Tensor
@@ -46,13 +46,13 @@ class CRF(nn.Module):
             self.register_buffer(name, known, persistent=False)
 
     def forward(self, scores_BTC: Tensor, tags_BT: Tensor, real_BT: Tensor) -> Tensor:
-        """The negative log-likelihood of the tags of each row."""
+        """Return the negative log-likelihood of the tags of each row."""
         scores_BTC = scores_BTC.float()
         return self._partition(scores_BTC, real_BT) - self._path(scores_BTC, tags_BT, real_BT)
 
     def _path(self, scores_BTC: Tensor, tags_BT: Tensor, real_BT: Tensor) -> Tensor:
-        """The score of given tags."""
-        tags_BT = torch.where(real_BT, tags_BT, 0)  # what stands at padding may be no tag
+        """Return the score of the given tags."""
+        tags_BT = torch.where(real_BT, tags_BT, 0)  # padding may contain invalid tags
         own_BT = scores_BTC.gather(2, tags_BT[..., None])[..., 0]
         moves_BT = self.step[tags_BT[:, :-1], tags_BT[:, 1:]]
         last_B = tags_BT.gather(1, (real_BT.sum(1) - 1)[:, None])[:, 0]
@@ -60,7 +60,7 @@ class CRF(nn.Module):
         return inner + self.start[tags_BT[:, 0]] + self.stop[last_B]
 
     def _partition(self, scores_BTC: Tensor, real_BT: Tensor) -> Tensor:
-        """The log of the sum over all rows of tags."""
+        """Return the log of the sum over all tag sequences."""
         total_BC = self.start + scores_BTC[:, 0]
         for place in range(1, scores_BTC.shape[1]):
             after_BC = torch.logsumexp(total_BC[:, :, None] + self.step, dim=1) + scores_BTC[:, place]
@@ -69,7 +69,7 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, scores_BTC: Tensor, real_BT: Tensor) -> list[list[int]]:
-        """The best tags of each row that the rules allow (Viterbi): as many as it has real tokens."""
+        """Return the best valid tags of each row (Viterbi), one per real token."""
         start, step, stop = (
             scores.masked_fill(~allowed, NEVER)
             for scores, allowed in ((self.start, self.begins), (self.step, self.follows), (self.stop, self.ends))

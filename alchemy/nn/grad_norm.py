@@ -1,4 +1,4 @@
-"""The norm of gradients, and their scaling to a largest one."""
+"""Gradient norm and gradient clipping."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import Tensor, nn
 
 
 def norm_of(params: Sequence[nn.Parameter]) -> Tensor | None:
-    """The norm of all gradients as a 0-d tensor on their device; None where there are none."""
+    """Return the norm of all gradients as a 0-d tensor on their device, or None without gradients."""
     grads = [param.grad for param in params if param.grad is not None]
     if not grads:
         return None
     try:
         return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-    except RuntimeError:  # gradients that are sparse, or on several devices
+    except RuntimeError:  # sparse gradients, or several devices
         return _norm_one_by_one([param for param in params if param.grad is not None])
 
 
 def clip_factor(max_norm: float, norm: Tensor) -> float | Tensor | None:
-    """What gradients of this norm are multiplied by, so that it is at most `max_norm`; None for nothing.
+    """Return the factor that clips gradients with this norm to `max_norm`, or None if none is needed.
 
-    Waits for no device; on the CPU reading a number back is free, and mostly there is nothing to multiply.
+    Does not synchronize with a device. On the CPU, reading the norm is free, and clipping is usually not needed.
     """
     if norm.device.type != "cpu":
         return (max_norm / (norm + 1e-6)).clamp_(max=1.0)
@@ -31,7 +31,7 @@ def clip_factor(max_norm: float, norm: Tensor) -> float | Tensor | None:
 
 
 def scale_grads(grads: list[Tensor], scale: float | Tensor, norm: Tensor) -> None:
-    """Multiplies gradients, sparse ones and those on several devices too."""
+    """Multiply gradients in place, including sparse ones and those on several devices."""
     if any(grad.is_sparse or grad.device != grads[0].device for grad in grads):
         for grad in grads:
             factor = scale.to(grad.device) if isinstance(scale, Tensor) else scale
@@ -42,7 +42,7 @@ def scale_grads(grads: list[Tensor], scale: float | Tensor, norm: Tensor) -> Non
 
 
 def scalar_like(value: float | Tensor, like: Tensor) -> float | Tensor:
-    """A factor in the form that multiplies a list of gradients fastest: a tensor of their type where that is exact."""
+    """Convert a factor to the form that scales a list of gradients fastest: a tensor of their dtype where exact."""
     if isinstance(value, Tensor):
         return value.to(like.device)
     if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
@@ -51,12 +51,12 @@ def scalar_like(value: float | Tensor, like: Tensor) -> float | Tensor:
 
 
 def _norm_one_by_one(params: list[nn.Parameter]) -> Tensor:
-    """The norm of gradients that cannot be taken as one list."""
+    """Return the norm of gradients that cannot be processed as one list."""
     values = []
     for param in params:
         assert param.grad is not None
         if param.grad.is_sparse:
-            param.grad = param.grad.coalesce()  # else entries of one row would be counted apart
+            param.grad = param.grad.coalesce()  # otherwise, entries of the same row would be counted separately
         values.append(param.grad._values() if param.grad.is_sparse else param.grad)
     norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
     return torch.linalg.vector_norm(torch.stack(norms))

@@ -1,11 +1,11 @@
-"""What a decoder keeps from one step of a search to the next: the keys and values of all tokens so far.
+"""The key-value cache of a decoder during search.
 
-The tokens of all hypotheses of a sentence stand in one row, and a mask tells which of them each hypothesis is made of.
-So choosing hypotheses moves no keys: they are written once, and read once for all hypotheses of the sentence.
+The tokens of all hypotheses of a sentence share one row, and a mask selects those of each hypothesis. Selecting
+hypotheses therefore copies no keys: each is written once, and read once for all hypotheses of the sentence.
 """
 
-# B sentences, R hypotheses of each, T tokens of a step, Q = R T of all hypotheses, E tokens so far, C room for them,
-# H heads, K features of a head, S tokens that are attended to
+# B sentences, R hypotheses per sentence, T tokens per step, Q = R T tokens of all hypotheses, E tokens so far,
+# C capacity, H heads, K features per head, S key tokens
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-ROOM = 64  # tokens of a sentence that there is room for at first
+ROOM = 64  # initial capacity in tokens per sentence
 
 
 class KeyValues(NamedTuple):
-    """What is attended to."""
+    """The keys and values to attend to."""
 
     keys_BHSK: Tensor
     values_BHSK: Tensor
 
 
 class Family:
-    """Which of the tokens so far each hypothesis is made of. A sentence begins with one hypothesis, without tokens."""
+    """Maps each hypothesis to its tokens. A sentence starts with one empty hypothesis."""
 
     def __init__(self, sentences: int, device: torch.device) -> None:
         self.length = 0  # of a hypothesis
@@ -39,14 +39,14 @@ class Family:
         return self.own_BRE.shape[1]
 
     def grow(self, tokens: int) -> None:
-        """Each hypothesis has so many tokens more; each of them sees itself and those before it."""
+        """Append `tokens` tokens to each hypothesis; each attends to itself and to the tokens before it."""
         device = self.own_BRE.device
         one_RR = torch.eye(self.rows, dtype=torch.bool, device=device)
         before_TT = torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
         new_QQ = torch.kron(one_RR, before_TT)
         old_BQE = self.own_BRE.repeat_interleave(tokens, dim=1)
         self.mask_B1QE = torch.cat((old_BQE, new_QQ.expand(len(old_BQE), -1, -1)), dim=2)[:, None]
-        self.own_BRE = self.mask_B1QE[:, 0, tokens - 1 :: tokens]  # the last token of each sees all of its own
+        self.own_BRE = self.mask_B1QE[:, 0, tokens - 1 :: tokens]  # the last token attends to the whole hypothesis
         self.place_Q = torch.arange(self.length, self.length + tokens, device=device).repeat(self.rows)
         self.length += tokens
 
@@ -57,9 +57,9 @@ class Family:
         return self.own_BRE.shape[2] > self.room
 
     def forget(self) -> Tensor:
-        """Leaves the tokens that some hypothesis still has; gives their places, those of a sentence in their order.
+        """Drop tokens that no hypothesis uses and return the positions of the rest, in order.
 
-        Hypotheses have most of their tokens in common, so that few are left. When all are, there is twice the room.
+        Hypotheses share most of their tokens, so few remain. If all remain, the capacity is doubled.
         """
         left_BE = self.own_BRE.any(1)
         places_BE = left_BE.byte().argsort(dim=1, descending=True, stable=True)[:, : int(left_BE.sum(1).max())]
@@ -69,14 +69,14 @@ class Family:
 
 
 class Grown:
-    """Keys, or values, of the tokens so far: room is made in advance, so that a step copies none of them."""
+    """Keys or values of the tokens so far, in a preallocated buffer, so that a step does not copy them."""
 
     def __init__(self) -> None:
         self.room_BHCK: Tensor | None = None
         self.length = 0
 
     def add(self, now_BHQK: Tensor) -> Tensor:
-        """Writes those of a step behind those that are there, and gives all."""
+        """Append those of a step and return all of them."""
         begin, self.length = self.length, self.length + now_BHQK.shape[2]
         if self.room_BHCK is None:
             self.room_BHCK = now_BHQK.new_empty(*now_BHQK.shape[:2], max(ROOM, self.length), now_BHQK.shape[3])
@@ -95,8 +95,8 @@ class Grown:
             self.room_BHCK = self.room_BHCK[sentences_B]
 
     def take(self, places_BE: Tensor) -> None:
-        """Leaves the tokens of some places."""
-        assert self.room_BHCK is not None  # where tokens are left out, there are some
+        """Keep only the tokens at the given positions."""
+        assert self.room_BHCK is not None  # tokens can only be dropped if there are some
         _, heads, _, features = self.room_BHCK.shape
         there_BHEK = self.room_BHCK.gather(2, places_BE[:, None, :, None].expand(-1, heads, -1, features))
         self.length = places_BE.shape[1]
@@ -104,7 +104,7 @@ class Grown:
 
 
 class LayerCache:
-    """The keys and values of one layer, for the hypotheses of a family."""
+    """The keys and values of one layer."""
 
     def __init__(self, family: Family) -> None:
         self.family, self.keys, self.values = family, Grown(), Grown()

@@ -1,4 +1,4 @@
-"""From the losses of a step to the one number that gradients are taken of."""
+"""Reduce the losses of a step to the scalar for the backward pass."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from alchemy.errors import AlchemyError
 
 
 def weighted_sum(losses: Tensor | Sequence[Any], weights: Any = None) -> Any:
-    """The losses with their weights, added; an element may be a plain number."""
+    """Return the weighted sum of the losses; an element may be a plain number."""
     rows = [losses] if isinstance(losses, int | float | Tensor) else list(losses)
     if weights is None:
         return sum(rows)
     factors = [weights] if isinstance(weights, int | float | Tensor) else list(weights)
     if len(factors) != len(rows):
         text = f"backward got {len(rows)} losses and {len(factors)} weights"
-        raise AlchemyError(text, hint="give one weight to each loss")
+        raise AlchemyError(text, hint="pass one weight per loss")
     return sum(loss * weight for loss, weight in zip(rows, factors, strict=True))
 
 
 def mean(total: Tensor, count: float | Tensor) -> Tensor:
-    """`total / count`, and 0 where nothing was counted."""
+    """Return `total / count`, or 0 if the count is 0."""
     if isinstance(count, Tensor):
         return torch.where(count > 0, total / count, 0.0)
     if count == 1:
         return total
     if count <= 0:
         return torch.zeros_like(total)
-    # wrapping a number takes longer than dividing by it, and most batches count the same
+    # wrapping a number takes longer than dividing by it, and most batches have the same count
     return total / (_divisor(count) if total.is_cpu and total.dtype is torch.float32 else count)
 
 
@@ -43,7 +43,7 @@ def _divisor(count: float) -> Tensor:
 
 
 class GradientSeed:
-    """The gradient of a loss with respect to itself, where a backward pass begins; kept while it stays the same."""
+    """The initial gradient of a backward pass, cached while it stays the same."""
 
     _kept: tuple[Any, Any] = (None, None)
 
@@ -56,25 +56,25 @@ class GradientSeed:
 
 
 def differentiable(loss: object) -> Tensor:
-    """The loss as a scalar with a graph behind it, or an error that says what it is instead."""
+    """Return the loss as a differentiable scalar; raise an error if it is not one."""
     if not isinstance(loss, Tensor):
-        problem, hint = f"the loss is a {type(loss).__name__}", "hand over the tensor itself, before item() or float()"
+        problem, hint = f"the loss is a {type(loss).__name__}", "return the tensor itself, before item() or float()"
     elif loss.numel() != 1:
-        problem = f"the loss has the shape {tuple(loss.shape)}"
-        hint = "it must be one number: reduce it with sum() and give the count"
+        problem = f"the loss has shape {tuple(loss.shape)}"
+        hint = "it must be a scalar: reduce it with sum() and return the count"
     elif not loss.requires_grad:
         problem = "the loss has no gradient"
-        hint = "compute it from the model's outputs without detach(), item() or no_grad(), and leave something to train"
+        hint = "compute it from the model's outputs without detach(), item() or no_grad(); do not freeze everything"
     else:
         return loss.reshape(())
     raise AlchemyError(f"{problem}: backward cannot train on it", section="model", hint=hint)
 
 
 def by_name(losses: Tensor | Sequence[Any], names: Sequence[str] | None) -> Iterator[tuple[str, float]]:
-    """Each loss with its name, for a reader; stops with an error at one that is not a finite number."""
+    """Yield each loss with its name; raise an error for a loss that is not finite."""
     for i, loss in enumerate([losses] if isinstance(losses, Tensor) else losses):
         name = names[i] if names is not None and i < len(names) else f"unnamed{i}"
         value = float(loss.detach() if isinstance(loss, Tensor) else loss)
         if not math.isfinite(value):
-            raise AlchemyError(f"loss {name!r} is {value}", hint="look at its inputs, the learning rate and log(0)")
+            raise AlchemyError(f"loss {name!r} is {value}", hint="check its inputs, the learning rate and log(0)")
         yield name, value

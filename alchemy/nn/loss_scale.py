@@ -1,4 +1,4 @@
-"""The factor that keeps gradients in float16 from vanishing, and how it follows them."""
+"""Dynamic loss scaling for float16."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from alchemy.errors import RunFailed
 
-SMALLEST = 1e-4  # below it there is nothing left of the gradients that did not overflow
+SMALLEST = 1e-4  # below this, gradients that do not overflow vanish
 
 
 class LossScale:
-    """Halved when gradients overflow, doubled after `every` updates without; changes only between two windows."""
+    """A scale that is halved on overflow and doubled after `every` updates without; changes only between updates."""
 
     def __init__(self, value: float = 65536.0, every: int = 2000) -> None:
         self.value, self.every = float(value), every
@@ -24,7 +24,7 @@ class LossScale:
         self._overflow: Tensor | None = None
 
     def unscale(self, params: Sequence[nn.Parameter]) -> None:
-        """Divides the gradients by the scale and looks, in the same pass, whether all of them are finite."""
+        """Divide the gradients by the scale and check in the same pass whether all of them are finite."""
         lists: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
         for param in params:
             if param.grad is not None:
@@ -38,13 +38,13 @@ class LossScale:
         self._overflow = torch.stack(found).sum() if found else None
 
     def is_good(self) -> bool:
-        """Whether the update may be made; moves the scale. This reads a number from the device."""
+        """Return whether the gradients are finite, and adjust the scale; synchronizes with the device."""
         overflow, self._overflow = self._overflow, None
         if overflow is not None and overflow.item():
             self.value, self.good, self.skipped = self.value / 2, 0, self.skipped + 1
             if self.value < SMALLEST:
                 hint = "is the loss finite? dtype = 'bf16' has the range of float32"
-                raise RunFailed(f"gradients overflow in float16 even with the scale {self.value:g}", hint=hint)
+                raise RunFailed(f"gradients overflow in float16 even with a loss scale of {self.value:g}", hint=hint)
             return False
         self.good += 1
         if self.good >= self.every:

@@ -1,4 +1,4 @@
-"""Losses as sums with the count they are to be divided by."""
+"""Losses that return a sum and the count to divide it by."""
 
 # B batch, C classes, d1..dk further dimensions: logits are [B, C, d1..dk], targets [B, d1..dk] or like the logits
 
@@ -19,12 +19,12 @@ from alchemy.errors import AlchemyError, BadSample, did_you_mean
 from alchemy.registry import Registrable, build, construct, parameters, resolve
 
 Count = int | Tensor
-_BEYOND = re.compile(r"(?:Target|index) (-?\d+) is out of bounds")  # how torch names a class that is none
+_BEYOND = re.compile(r"(?:Target|index) (-?\d+) is out of bounds")  # torch's message for a class out of range
 
 _nll_loss = torch.ops.aten.nll_loss_forward.default
-_SUM = 2  # its name for reduction="sum"
+_SUM = 2  # the enum value of reduction="sum"
 
-# these divide their mean by the rows, not by every number in the target
+# these divide by the number of rows, not by the number of target elements
 BY_ROW = {
     "CTCLoss",
     "CosineEmbeddingLoss",
@@ -36,20 +36,25 @@ BY_ROW = {
 
 
 class Loss(nn.Module, Registrable):
-    """A loss part: `loss(logits, target)` gives the sum and the count, and sum / count is what torch calls the mean.
+    """Base class of losses: `loss(logits, target)` returns the sum and the count; sum / count is torch's mean.
 
-    Sums, not means: micro-batches and ranks differ in size, and the backward handler divides once, by the whole count.
+    Losses return sums because micro-batches and ranks differ in size; the updater divides once, by the total count.
     """
 
-    ignore_index: int = -100  # the target that counts for nothing
+    ignore_index: int = -100  # targets with this value are ignored
 
-    def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
+    def __init__(self) -> None:  # otherwise the **kwargs of nn.Module would accept any config key
         super().__init__()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().__call__(*args, **kwargs)
-        except (AttributeError, IndexError, RuntimeError, TypeError) as error:  # only now: a check costs time
+        except (
+            AttributeError,
+            IndexError,
+            RuntimeError,
+            TypeError,
+        ) as error:  # checking every batch would cost time
             if len(args) > 1 and not isinstance(error, AlchemyError | torch.OutOfMemoryError):
                 check_target(error, args[1], args[0])
             raise
@@ -59,7 +64,7 @@ class Loss(nn.Module, Registrable):
 
 
 class CrossEntropy(Loss):
-    """Cross entropy over class indices, or over class probabilities when the target is shaped like the logits."""
+    """Cross entropy for class indices, or for class probabilities if the target has the shape of the logits."""
 
     weight: Tensor | None
 
@@ -73,10 +78,10 @@ class CrossEntropy(Loss):
 
     def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
         _check_classes(logits, target)
-        weight = self.weight  # once: torch looks up a buffer in several places
+        weight = self.weight  # read once, because looking up a buffer is slow
         plain = weight is None and not self.label_smoothing and logits.dtype is torch.float32
         if plain and logits.dim() == 2 and not target.is_floating_point():
-            # what F.cross_entropy comes to, with the targets it has counted, which it does not return
+            # same as F.cross_entropy, but also returns the number of targets
             total, count = _nll_loss(F.log_softmax(logits, 1), target, None, _SUM, self.ignore_index)
             return total, int(count.item()) if count.is_cpu else count
         total = F.cross_entropy(
@@ -91,7 +96,7 @@ class CrossEntropy(Loss):
 
 
 class BCE(Loss):
-    """Binary cross entropy of logits, for targets of the same shape."""
+    """Binary cross entropy with logits, for targets of the same shape."""
 
     weight: Tensor | None
     pos_weight: Tensor | None
@@ -120,10 +125,10 @@ class MSE(Loss):
 
 
 class Focal(Loss):
-    """Cross entropy that looks away from what is easy: `-alpha (1 - p)^gamma log p`.
+    """Focal loss, which reduces the weight of easy samples: `-alpha (1 - p)^gamma log p`.
 
-    Softmax over class indices; a sigmoid for each logit when the target is shaped like the logits, where `alpha`
-    weighs the positives and `1 - alpha` the negatives. `learnable = true` makes parameters of `alpha` and `gamma`.
+    Softmax over class indices, or a sigmoid per logit if the target has the shape of the logits, where `alpha` weights
+    the positives and `1 - alpha` the negatives. `learnable = true` turns `alpha` and `gamma` into parameters.
     """
 
     alpha: Tensor | None
@@ -150,7 +155,7 @@ class Focal(Loss):
 
     def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
         if logits.dtype.itemsize < 4:
-            logits = logits.float()  # as torch's own losses do: a sum in half precision is a guess
+            logits = logits.float()  # like torch's own losses, because a sum in half precision is inaccurate
         if target.shape == logits.shape:
             return self._binary(logits, target.to(logits.dtype)), target.numel()
         _check_classes(logits, target)
@@ -158,7 +163,7 @@ class Focal(Loss):
         kept = target != self.ignore_index
         index = torch.where(kept, target, 0)
         log_pt = log_p.gather(1, index.unsqueeze(1)).squeeze(1)
-        # not below eps: the slope of 0 ** gamma is infinite for gamma < 1, and NaN for a learnable gamma
+        # clamp to eps: the gradient of 0 ** gamma is infinite for gamma < 1, and NaN for a learnable gamma
         losses = -((1 - log_pt.exp()).clamp_min(torch.finfo(log_pt.dtype).eps) ** self.gamma) * log_pt
         if self.alpha is not None:
             losses = losses * (self.alpha[index] if self.alpha.dim() else self.alpha)
@@ -174,12 +179,12 @@ class Focal(Loss):
         return losses.sum()
 
 
-class _Foreign(Loss):
-    """A loss of torch, or any callable that takes `(logits, target)`, as one of ours."""
+class _ExternalLoss(Loss):
+    """Adapts a torch loss, or any callable that takes `(logits, target)`."""
 
     def __init__(self, function: Callable[..., Tensor], *, summed: bool, by_row: bool = False, **options: Any) -> None:
         super().__init__()
-        self.function = function  # registered as a submodule where it is one, so that its parameters are trained
+        self.function = function  # a module is registered as a submodule, so its parameters are trained
         self.summed, self.by_row, self.options = summed, by_row, options
         settings = vars(function) if isinstance(function, nn.Module) else options
         self.ignores = "ignore_index" in settings
@@ -202,27 +207,27 @@ class _Foreign(Loss):
 
 
 class _NoLoss(Loss):
-    """What there is without a `[criterion]`, as in a test: an error only for those who ask for a loss."""
+    """The loss of a config without `[criterion]`: raises an error only when it is called."""
 
     def forward(self, *args: object, **kwargs: object) -> Any:
-        hint = 'add [criterion] with type = "alchemy.nn.losses.CrossEntropy", say'
-        raise AlchemyError("a loss is asked for, and the config has no [criterion]", section="criterion", hint=hint)
+        hint = 'add [criterion], for example with type = "alchemy.nn.losses.CrossEntropy"'
+        raise AlchemyError("a loss is needed, but the config has no [criterion]", section="criterion", hint=hint)
 
 
 def build_loss(table: Mapping[str, Any] | None) -> Loss:
-    """The loss that `[criterion]` names: a part, or any loss of torch by its dotted path."""
+    """Build the loss of `[criterion]`: a part, or any torch loss by its import path."""
     if table is None:
         return _NoLoss()
     if "type" not in table:
         hint = 'write type = "alchemy.nn.losses.CrossEntropy"'
         raise AlchemyError("a loss needs a 'type'", section="criterion", hint=hint)
-    found = _outside(str(table["type"]))
-    loss: Loss = build(Loss, table, section="criterion") if found is None else _foreign(found, table)
+    found = _find_external(str(table["type"]))
+    loss: Loss = build(Loss, table, section="criterion") if found is None else _adapt(found, table)
     return loss
 
 
-def _outside(name: str) -> Callable[..., Any] | None:
-    """A loss that is not a part of ours; nothing when the registry is to find it, or to say what is wrong."""
+def _find_external(name: str) -> Callable[..., Any] | None:
+    """Return a loss that is not a registered part, or None to leave it to the registry."""
     try:
         Loss.resolve_registered_module(name)
     except AlchemyError:
@@ -232,13 +237,13 @@ def _outside(name: str) -> Callable[..., Any] | None:
     return None
 
 
-def _foreign(found: Callable[..., Any], table: Mapping[str, Any]) -> Loss:
+def _adapt(found: Callable[..., Any], table: Mapping[str, Any]) -> Loss:
     names, _ = parameters(found)
     summed = "reduction" in names
     forced = {"reduction": "sum"} if summed else {}
     if isinstance(found, type):
         made = construct(found, _tensors(table), drop=("type", "reduction"), given=forced, section="criterion")
-        return _Foreign(made, summed=summed, by_row=found.__name__ in BY_ROW)
+        return _ExternalLoss(made, summed=summed, by_row=found.__name__ in BY_ROW)
     options = {key: value for key, value in _tensors(table).items() if key not in ("type", "reduction")}
     unknown = [key for key in options if key not in names]
     if unknown:
@@ -246,23 +251,23 @@ def _foreign(found: Callable[..., Any], table: Mapping[str, Any]) -> Loss:
         raise AlchemyError(f"{table['type']} takes no {unknown[0]!r}", section="criterion", hint=hint)
     if "ignore_index" in names and "ignore_index" not in options:
         options["ignore_index"] = inspect.signature(found).parameters["ignore_index"].default
-    return _Foreign(found, summed=summed, **{**options, **forced})
+    return _ExternalLoss(found, summed=summed, **{**options, **forced})
 
 
 def _tensors(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Weights are lists in a config and tensors in torch."""
+    """Convert class weights from lists to tensors."""
     return {k: torch.tensor(v) if k in ("weight", "pos_weight") and v is not None else v for k, v in table.items()}
 
 
 def _class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weight: Tensor | None) -> Count:
-    """What torch divides a sum over classes by: the targets not ignored, each with the weight of its class."""
+    """Return what torch divides a class loss by: the targets that are not ignored, weighted by class."""
     if target.is_floating_point() and target.shape == logits.shape:
         return target.numel() // logits.shape[1] if logits.dim() > 1 else 1
     if ignore_index is None and weight is None:
         return target.numel()
     kept = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target.ne(ignore_index)
     if weight is None:
-        # reading a number back is free on the CPU, and costs a wait everywhere else
+        # reading a value is free on the CPU, but synchronizes on other devices
         kept_count = kept.count_nonzero()
         return int(kept_count.item()) if target.is_cpu else kept_count
     weights = weight.to(logits.dtype)[torch.where(kept, target, 0)]
@@ -270,30 +275,28 @@ def _class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weigh
 
 
 def check_target(error: Exception, target: object, logits: object = None) -> None:
-    """Raises an error in words if the targets are the cause of one of torch's: no numbers, or no classes."""
+    """Raise a clear error if the targets caused torch's error: not numbers, or not valid classes."""
     if isinstance(target, list | tuple):
         for row, value in enumerate(target):
             if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
-                hint = (
-                    "give each sample the number of its class: alchemy.pipeline.label_ids.LabelIds makes it of a name"
-                )
+                hint = "convert label names to class numbers with alchemy.pipeline.label_ids.LabelIds"
                 text = f"the target is {repr(value)[:60]}, expected a number"
                 raise BadSample(text, row=row, section="criterion", hint=hint) from error
     if isinstance(target, list | tuple):
-        hint = "name a collate_fn that makes tensors, as alchemy.data.collate.Pad does"
+        hint = "use a collate_fn that returns tensors, such as alchemy.data.collate.Pad"
         text = f"the targets are a {type(target).__name__}, expected a tensor"
         raise AlchemyError(text, section="criterion", hint=hint) from error
     if not isinstance(target, Tensor):
-        return  # a target of its own kind, of a loss of its own
+        return  # the target of a custom loss
     if "target dtype" in str(error):
-        text = f"the targets are of {target.dtype}, expected class numbers"
+        text = f"the targets have dtype {target.dtype}, expected class numbers"
         raise AlchemyError(text, section="criterion", hint="convert them to integers in an earlier pipe") from error
     beyond = _BEYOND.search(str(error))
     if beyond is None or not (places := (target == int(beyond[1])).nonzero()).numel():
         return
     classes = f": the model has {logits.shape[1]} classes" if isinstance(logits, Tensor) and logits.dim() > 1 else ""
     text = f"the target {beyond[1]} is out of range{classes}"
-    hint = "classes are counted from 0: check the labels, and the number of classes that the model is given"
+    hint = "classes are numbered from 0: check the labels and the number of classes of the model"
     raise BadSample(text, row=int(places[0, 0]) if target.dim() else 0, section="criterion", hint=hint) from error
 
 
@@ -310,10 +313,10 @@ def _check_classes(logits: Tensor, target: Tensor) -> None:
 
 
 def _check_same_shape(logits: Tensor, target: Tensor) -> None:
-    # torch would broadcast [B, 1] against [B] to [B, B] and train on nonsense
+    # torch would broadcast [B, 1] and [B] to [B, B]
     if logits.shape != target.shape:
         raise AlchemyError(
             f"targets of shape {tuple(target.shape)} do not fit predictions of shape {tuple(logits.shape)}",
             section="criterion",
-            hint="give both the same shape, for instance with squeeze(-1)",
+            hint="make the shapes equal, for example with squeeze(-1)",
         )

@@ -1,4 +1,4 @@
-"""Learning-rate curves: pure functions of the number of updates, or epochs, made so far."""
+"""Learning-rate curves as pure functions of the number of updates, or epochs, so far."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch.optim.lr_scheduler import LRScheduler
 
 
 def constant(t: int, *, warmup: int = 0) -> float:
-    """A line up to 1 over `warmup`, then 1."""
+    """Rise linearly to 1 over `warmup`, then stay at 1."""
     return min(1.0, t / warmup) if warmup else 1.0
 
 
 def linear(t: int, *, warmup: int, total: int) -> float:
-    """A line up to 1 over `warmup`, then a line down to 0 at `total`."""
+    """Rise linearly to 1 over `warmup`, then decay linearly to 0 at `total`."""
     if t < warmup:
         return t / max(1, warmup)
     return max(0.0, (total - t) / max(1, total - warmup))
@@ -35,18 +35,18 @@ def exponential(t: int, *, gamma: float) -> float:
 
 
 def cosine(t: float, *, t_max: float) -> float:
-    """Half a wave down to 0 at `t_max`; it rises again after it, as torch's CosineAnnealingLR does."""
+    """Decay to 0 at `t_max` along half a cosine, then rise again, like torch's CosineAnnealingLR."""
     return (1 + math.cos(math.pi * t / t_max)) / 2 if t_max else 1.0
 
 
 def cosine_cycles(t: int, *, total: int, cycles: float) -> float:
-    """`cycles` falls from 1 to 0, each with a jump back up after it; 0 from `total` on."""
+    """Decay from 1 to 0 `cycles` times, with a restart in between; 0 from `total` on."""
     progress = t / max(1, total)
     return 0.0 if progress >= 1.0 else cosine((cycles * progress) % 1.0, t_max=1.0)
 
 
 def cosine_restarts(t: int, *, t_0: int, t_mult: int = 1) -> float:
-    """Falls of `t_0`, `t_0 * t_mult`, `t_0 * t_mult^2`.. without end, each with a jump back up after it."""
+    """Decay over `t_0`, `t_0 * t_mult`, `t_0 * t_mult^2`.. updates, with a restart after each."""
     if t_mult == 1:
         return cosine(t % t_0, t_max=t_0)
     length = t_0
@@ -60,21 +60,21 @@ def polynomial(t: int, *, total: int, power: float) -> float:
 
 
 def inverse_sqrt(t: int, *, warmup: int, timescale: int) -> float:
-    """A line up to 1 over `warmup`, then down with the root; after `timescale` more it is at the root of a half."""
+    """Rise linearly to 1 over `warmup`, then decay as an inverse square root, to sqrt(1/2) after `timescale` more."""
     if t < warmup:
         return t / max(1, warmup)
     return 1.0 / math.sqrt((t + timescale - warmup) / timescale)
 
 
 def noam(t: int, *, model_size: int, warmup: int, factor: float = 1.0) -> float:
-    """The rate itself, not a factor of one, as in "Attention is all you need"; its first step is number 1."""
+    """Return the learning rate of "Attention is all you need", not a factor; the first step is number 1."""
     number = t + 1
     rise = number * warmup**-1.5 if warmup else math.inf
     return factor * model_size**-0.5 * min(number**-0.5, rise)
 
 
 class NoamScheduler(LRScheduler):
-    """The Noam curve for code that drives an optimizer itself: one rate for all groups.
+    """The Noam curve as a torch scheduler: one learning rate for all groups.
 
     `self.lr_sched = NoamScheduler(optimizer, model_size=512, num_warmup_steps=4000)`.
     """
@@ -88,7 +88,7 @@ class NoamScheduler(LRScheduler):
         last_epoch: int = -1,
         verbose: bool = False,
     ) -> None:
-        # before super().__init__, which computes the first rate; `verbose` is gone from torch and accepted still
+        # before super().__init__, which computes the first rate; `verbose` was removed from torch but is still accepted
         self.model_size, self.num_warmup_steps, self.factor = model_size, num_warmup_steps, factor
         super().__init__(optimizer, last_epoch)
 
@@ -98,7 +98,7 @@ class NoamScheduler(LRScheduler):
 
 
 class BadScores:
-    """Counts bad scores as torch's ReduceLROnPlateau does: `see(score)` is True when patience has run out."""
+    """Counts bad scores like torch's ReduceLROnPlateau: `update(score)` returns True when the patience is exhausted."""
 
     def __init__(self, *, mode: str, patience: int, threshold: float, threshold_mode: str, cooldown: int) -> None:
         self.mode, self.patience, self.threshold = mode, patience, threshold
@@ -106,7 +106,7 @@ class BadScores:
         self.best = math.inf if mode == "min" else -math.inf
         self.bad = self.cooling = 0
 
-    def see(self, score: float) -> bool:
+    def update(self, score: float) -> bool:
         if self._better(score):
             self.best, self.bad = score, 0
         else:
@@ -125,7 +125,7 @@ class BadScores:
         return sign * score > sign * self.best + (0.0 if math.isinf(self.best) else margin)
 
     def state_dict(self) -> dict[str, Any]:
-        # as text: infinity has no spelling in JSON
+        # as text, because JSON cannot represent infinity
         return {"best": repr(self.best), "bad": self.bad, "cooling": self.cooling}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

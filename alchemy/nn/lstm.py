@@ -1,6 +1,6 @@
-"""An LSTM that reads one row of tokens, and another that writes one, looking back at the first."""
+"""An LSTM encoder and an LSTM decoder with attention."""
 
-# B rows, T tokens of the target, S of the source, N = B R rows of a search, L layers, D features, V vocabulary
+# B batch size, T target tokens, S source tokens, N = B R hypotheses of a search, L layers, D features, V vocabulary
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from alchemy.nn.seq2seq import Network, Source
 from alchemy.nn.sequences import BiRNN, Rows, mean_of
 
 
-class Recalled:
-    """The state of a search: the source, what the cells hold, and what was last said, which the next step is given."""
+class LSTMState:
+    """The decoding state: the source, the LSTM states, and the last attentional vector (input feeding)."""
 
     def __init__(self, source: Source, hidden_LND: Tensor, cell_LND: Tensor, said_ND: Tensor) -> None:
         self.source, self.hidden_LND, self.cell_LND, self.said_ND = source, hidden_LND, cell_LND, said_ND
@@ -33,7 +33,7 @@ class Recalled:
 
 @Network.register()
 class AttentionLSTM(Network):
-    """A BiLSTM over the source, and an LSTM with global attention and input feeding over the target (Luong 2015)."""
+    """A BiLSTM encoder and an LSTM decoder with global attention and input feeding (Luong et al. 2015)."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class AttentionLSTM(Network):
         source_size: int,
         target_size: int,
         dim: PositiveInt = 256,
-        hidden: Annotated[int, Ge(2), MultipleOf(2)] = 256,  # both directions of the reader have half of it
+        hidden: Annotated[int, Ge(2), MultipleOf(2)] = 256,  # each direction of the encoder has half
         layers: PositiveInt = 1,
         dropout: Fraction = 0.2,
     ) -> None:
@@ -61,13 +61,13 @@ class AttentionLSTM(Network):
         states_BSD, _ = self.reader(self.dropout(self.source_table(rows.ids_BT)), rows.lengths_B)
         return Source(states_BSD, rows.real_BT)
 
-    def begin(self, source: Source) -> Recalled:
-        mean_BD = mean_of(source.states_BSD, source.real_BS)  # so that padding says nothing
+    def begin(self, source: Source) -> LSTMState:
+        mean_BD = mean_of(source.states_BSD, source.real_BS)  # without padding
         made_NLD = self.first(mean_BD).tanh().unflatten(-1, (-1, self.hidden))
         hidden_LND, cell_LND = (part.contiguous() for part in made_NLD.transpose(0, 1).chunk(2))
-        return Recalled(source, hidden_LND, cell_LND, torch.zeros_like(hidden_LND[0]))
+        return LSTMState(source, hidden_LND, cell_LND, torch.zeros_like(hidden_LND[0]))
 
-    def decode(self, before_NT: Tensor, state: Recalled) -> Tensor:
+    def decode(self, before_NT: Tensor, state: LSTMState) -> Tensor:
         return self._scores(before_NT, state)[0]
 
     def forward(self, rows: Rows, before_BT: Tensor) -> Tensor:
@@ -76,10 +76,10 @@ class AttentionLSTM(Network):
     def attended(self, rows: Rows, before_BT: Tensor) -> Tensor:
         return self._scores(before_BT, self.begin(self.encode(rows)))[1]
 
-    def _scores(self, before_NT: Tensor, state: Recalled) -> tuple[Tensor, Tensor]:
+    def _scores(self, before_NT: Tensor, state: LSTMState) -> tuple[Tensor, Tensor]:
         words_NTD = self.dropout(self.target_table(before_NT))
         said, looks = [], []
-        for place in range(before_NT.shape[1]):  # each step is given what the one before it said
+        for place in range(before_NT.shape[1]):  # input feeding
             given_N1D = torch.cat((words_NTD[:, place], state.said_ND), dim=-1)[:, None]
             made_N1D, (state.hidden_LND, state.cell_LND) = self.writer(given_N1D, (state.hidden_LND, state.cell_LND))
             state.said_ND, look_NS = self._look(made_N1D[:, 0], state.source)
@@ -89,7 +89,7 @@ class AttentionLSTM(Network):
         return scores_NTV, torch.stack(looks, dim=1)
 
     def _look(self, made_ND: Tensor, source: Source) -> tuple[Tensor, Tensor]:
-        """What is said with what was made in view of the source, and how much was looked at each of its tokens."""
+        """Return the attentional vector and the attention weights over the source."""
         made_BRD = made_ND.unflatten(0, (len(source.real_BS), -1))
         score_BRS = self.look(made_BRD) @ source.states_BSD.mT
         weight_BRS = score_BRS.masked_fill(~source.real_BS[:, None], -torch.inf).softmax(-1)

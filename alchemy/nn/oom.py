@@ -1,4 +1,4 @@
-"""What to do when memory runs out: know the error, explain it, and cut a batch in two."""
+"""Out-of-memory errors: recognize them, explain them, and halve a batch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from alchemy.errors import RunFailed
 
 REMEDIES = (
     "lower batch_size and raise [backward] period, or set halve_on_oom = true, recompute or dtype = 'bf16' in "
-    "[precision]; `alchemy find batch-size` tells what fits"
+    "[precision]; `alchemy find batch-size` finds a size that fits"
 )
 
 
 def is_oom(error: BaseException) -> bool:
-    """Whether an error says that the device, or the machine, has no memory left."""
+    """Return whether an error means that the device or the machine is out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)
@@ -30,16 +30,16 @@ def is_oom(error: BaseException) -> bool:
 
 
 def explain_oom(error: BaseException, shapes: str, why_whole: str = "") -> RunFailed:
-    """The error for a reader: what the batch was, what to do, and why it was not halved where that was asked for."""
+    """Return an error with the batch shapes, the remedies, and the reason why the batch was not halved."""
     text = f"out of memory on a batch of {shapes}: {str(error).partition(chr(10))[0]}"
     return RunFailed(f"{text} ({why_whole})" if why_whole else text, hint=REMEDIES)
 
 
 def halves(batch: object) -> tuple[Any, Any] | None:
-    """The two halves of a batch; None where it has one sample, or where it is not plain how to cut it.
+    """Split a batch in half; None if it has one sample or if the split is ambiguous.
 
-    Tensors, arrays and lists are cut along the samples; texts, fractions and objects go to both. Where sizes disagree,
-    or a whole number may count what is in the batch, nobody can tell what a half is.
+    Tensors, arrays and lists are split along the samples; strings, floats and other objects are copied to both halves.
+    The split is ambiguous if sizes disagree, or if an integer may be a count of something in the batch.
     """
     count = _count(batch)
     if count is None or count < 2:
@@ -52,11 +52,11 @@ def halves(batch: object) -> tuple[Any, Any] | None:
 
 
 class _Unclear(Exception):
-    """It cannot be told what a half of this value is."""
+    """The value cannot be split in an unambiguous way."""
 
 
 def _count(batch: object) -> int | None:
-    """How many samples there are, where everything in the batch agrees on it."""
+    """Return the number of samples if all fields of the batch agree on it."""
     sizes = set(_sizes(batch))
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -77,12 +77,12 @@ def _is_array(value: object) -> TypeGuard[Tensor | np.ndarray]:
 
 
 def _is_samples(value: object) -> TypeGuard[list[Any]]:
-    """A list of texts or dicts is one of samples; a list of tensors is one of columns, as torch collates them."""
+    """Return whether a list contains samples; a list of tensors contains columns, as torch collates them."""
     return isinstance(value, list) and not any(map(_is_array, value))
 
 
 def _is_unclear(value: object) -> bool:
-    """Equal tensors in a list may be samples too; a whole number may be that of the tokens."""
+    """Return whether a value is ambiguous: equal tensors may be samples, and an integer may count tokens."""
     if isinstance(value, list):
         return len({(tuple(item.shape), str(item.dtype)) for item in value if _is_array(item)}) == 1 < len(value)
     if isinstance(value, Tensor):
@@ -100,11 +100,11 @@ def _cut(value: object, rows: slice) -> Any:
         cut.update({key: _cut(item, rows) for key, item in value.items()})
         return cut
     if isinstance(value, list | tuple):
-        return _rebuilt(value, [_cut(item, rows) for item in value])
+        return _rebuild(value, [_cut(item, rows) for item in value])
     return value
 
 
-def _rebuilt(like: Sequence[Any], items: list[Any]) -> Any:
+def _rebuild(like: Sequence[Any], items: list[Any]) -> Any:
     if hasattr(like, "_fields"):  # a named tuple
         return type(like)(*items)
     return type(like)(items)  # type: ignore[call-arg]
@@ -112,9 +112,9 @@ def _rebuilt(like: Sequence[Any], items: list[Any]) -> Any:
 
 @contextmanager
 def gradients_kept(params: Sequence[nn.Parameter]) -> Iterator[None]:
-    """A backward pass inside adds all of its gradients or none: one that fails leaves what was there before.
+    """Make the backward pass inside atomic: if it fails, the previous gradients are restored.
 
-    The gradients of earlier steps wait beside the new ones, so it takes their memory twice where there are any.
+    Gradients of earlier steps are kept next to the new ones, which doubles their memory.
     """
     before = [param.grad for param in params]
     for param in params:
@@ -134,7 +134,7 @@ def gradients_kept(params: Sequence[nn.Parameter]) -> Iterator[None]:
 
 
 def merge_halves(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the halves of a step gave as the answer of the whole: sums and counts, and the loss of all of it."""
+    """Merge the outputs of the halves of a step: sums, counts, and the mean loss."""
     names = [name for name in ("loss_sum", "count", "tokens") if all(name in part for part in parts)]
     total = {name: sum(part[name] for part in parts) for name in names}
     return {**total, "loss": total["loss_sum"] / total["count"]}

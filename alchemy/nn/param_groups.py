@@ -1,4 +1,4 @@
-"""Which parameter is optimized with which settings: every parameter in exactly one group."""
+"""Parameter groups: every parameter is in exactly one group."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Group = dict[str, Any]
 
 
 def as_groups(given: Any) -> list[Group]:
-    """Whatever `optim_params` returned as a list of groups, each parameter in one of them.
+    """Convert the result of `optim_params` to a list of groups, with each parameter in exactly one.
 
-    Takes parameters, `(name, parameter)` pairs or groups, also as iterators that can be read only once.
+    Accepts parameters, `(name, parameter)` pairs or groups, also as one-shot iterators.
     """
     if isinstance(given, Tensor):
         given = [given]
@@ -57,7 +57,7 @@ def _own_params(given: Any, number: int, owner: dict[int, int]) -> list[Tensor]:
 
 
 def find_undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
-    """Ids of the parameters that weight decay spares: biases and normalization, or what the patterns name."""
+    """Return the ids of parameters without weight decay: biases and normalization, or those that match a pattern."""
     if rule is False:
         return set()
     if rule is True:
@@ -67,17 +67,17 @@ def find_undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
 
 
 def _is_norm(module: nn.Module) -> bool:
-    """Whether a module normalizes; also those of other libraries, which are known by their names only."""
+    """Return whether a module is a normalization layer, judged by its class name, to include other libraries."""
     return any(kind.__name__.rstrip("0123456789d").lower().endswith("norm") for kind in type(module).__mro__)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a name is meant: by a shell pattern such as `*.weight`, or by a part of it such as `LayerNorm.weight`."""
+    """Return whether a name matches a shell pattern such as `*.weight`, or contains it, such as `LayerNorm.weight`."""
     return fnmatchcase(name, pattern) or pattern in name
 
 
 def split_decay(groups: Iterable[Group], spared: Collection[int]) -> list[Group]:
-    """Cuts each group in two: what is decayed as before, and what is not decayed at all."""
+    """Split each group into parameters with and without weight decay."""
     result: list[Group] = []
     for group in groups:
         kept = [param for param in group["params"] if id(param) not in spared]
@@ -96,9 +96,9 @@ def trf_groups(
     trf_lr: float | None = 2e-5,
     no_decay: bool | Sequence[str] = True,
 ) -> list[Group]:
-    """Groups for a pretrained encoder with a learning rate of its own (`None`: the common one) under a fresh head.
+    """Return groups for a new head on a pretrained encoder with its own learning rate (`None`: the common one).
 
-    With a rate of its own the encoder keeps the optimizer's decay, as old projects expect; the head is split.
+    With its own learning rate, the encoder keeps the optimizer's weight decay, as old projects expect.
     """
     spared = find_undecayed(model, no_decay)
     params = list(model.parameters())
@@ -111,7 +111,7 @@ def trf_groups(
 
 
 def find_hidden(root: nn.Module) -> list[tuple[str, int]]:
-    """Plain lists and dicts that hide modules or parameters from torch: `("blocks", number of parameters)`."""
+    """Find plain lists and dicts that hide parameters from torch: `("blocks", number of parameters)`."""
     known = {id(param) for param in root.parameters()}
     found = []
     for prefix, module in root.named_modules():
@@ -141,7 +141,7 @@ def _owned(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
 
 
 def plain_values(groups: Iterable[Group]) -> None:
-    """Makes every setting of the groups an ordinary Python value, in place; the parameters stay as they are."""
+    """Convert every setting of the groups to a plain Python value, in place."""
     for group in groups:
         for key, value in group.items():
             if key != "params":
@@ -149,7 +149,7 @@ def plain_values(groups: Iterable[Group]) -> None:
 
 
 def unwrap_value(value: Any) -> Any:
-    """A setting as plain Python: tomlkit's subclasses of float and the like would end up in a saved state."""
+    """Convert a setting to plain Python, because tomlkit's subclasses of float etc. would end up in saved state."""
     if type(value).__module__.startswith("tomlkit"):
         return value.unwrap()
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Weights that fit only in part: what is taken, what is not, and why."""
+"""Load the weights that match a module, and report the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = 8
 
 @dataclass
 class LoadReport:
-    """What a warm start took. `reshaped` are names whose shapes differ, as `name: saved [2], here [3]`."""
+    """The result of a partial load. `reshaped` lists different shapes: `name: saved [2], here [3]`."""
 
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -21,11 +21,11 @@ class LoadReport:
     reshaped: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.loaded)} tensors taken"]
+        lines = [f"{len(self.loaded)} tensors loaded"]
         for names, text in (
-            (self.missing, "kept as they are, the file does not have them"),
-            (self.reshaped, "kept as they are, the shapes differ"),
-            (self.unexpected, "left in the file, the model does not have them"),
+            (self.missing, "unchanged, missing from the file"),
+            (self.reshaped, "unchanged, shapes differ"),
+            (self.unexpected, "ignored, not in the model"),
         ):
             if names:
                 more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -34,7 +34,7 @@ class LoadReport:
 
 
 def load_partial(module: nn.Module, tensors: Mapping[str, Tensor]) -> LoadReport:
-    """Copies into `module` the tensors whose names and shapes fit, and says what became of the others."""
+    """Copy the tensors whose names and shapes match into `module`, and report all others."""
     report = LoadReport()
     own = module.state_dict()
     for name, target in own.items():
@@ -54,6 +54,6 @@ def load_partial(module: nn.Module, tensors: Mapping[str, Tensor]) -> LoadReport
 
 
 def _drop_tied(report: LoadReport, own: Mapping[str, Tensor]) -> None:
-    """A name that is missing in the file may be the second one of a tensor that is there."""
+    """Do not report a missing name that is tied to a loaded tensor."""
     filled = {own[name].data_ptr() for name in report.loaded}
     report.missing = [name for name in report.missing if own[name].data_ptr() not in filled or not own[name].numel()]

@@ -1,4 +1,4 @@
-"""Where a token stands in its row, as a vector that is added to its own."""
+"""Position embeddings, added to the token embeddings."""
 
 # T tokens, D features
 
@@ -13,33 +13,33 @@ from alchemy.errors import AlchemyError
 
 
 class NoPlaces(nn.Module):
-    """Nothing is added: the attention itself tells places apart, or nothing does."""
+    """No position embedding, as with rotary attention."""
 
     longest: int | None = None
 
     def forward(self, states_BTD: Tensor, begin: int = 0) -> Tensor:
-        """The vectors of tokens, the first of which has the place `begin`, with those of their places."""
+        """Add the position embeddings to tokens that start at position `begin`."""
         return states_BTD
 
 
 class Sinusoidal(NoPlaces):
-    """Sines and cosines of falling frequency, for as many places as are asked for."""
+    """Sinusoidal position embeddings of any length."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        # no buffer: DDP would send it, and tables of ranks that saw other rows have other lengths
+        # not a buffer: DDP would broadcast it, but its length differs between ranks
         self.places_TD = waves(128, dim)
 
     def forward(self, states_BTD: Tensor, begin: int = 0) -> Tensor:
         end = begin + states_BTD.shape[1]
-        if end > len(self.places_TD):  # twice as many, so that growing is rare
+        if end > len(self.places_TD):  # doubled, so that it rarely grows
             self.places_TD = waves(2 * end, states_BTD.shape[2])
         self.places_TD = self.places_TD.to(states_BTD)
         return states_BTD + self.places_TD[begin:end]
 
 
 class Learned(NoPlaces):
-    """A vector for each place up to the longest row."""
+    """A learned embedding per position, up to the maximum length."""
 
     def __init__(self, dim: int, longest: int) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ class Learned(NoPlaces):
     def forward(self, states_BTD: Tensor, begin: int = 0) -> Tensor:
         end = begin + states_BTD.shape[1]
         if end > len(self.table_TD):
-            hint = "give a larger max_positions before training, or shorter rows"
-            raise AlchemyError(f"a row has {end} tokens, and there are places for {len(self.table_TD)}", hint=hint)
+            hint = "set a larger max_positions before training, or shorten the input"
+            raise AlchemyError(f"a row has {end} tokens, but there are only {len(self.table_TD)} positions", hint=hint)
         return states_BTD + self.table_TD[begin:end]
 
 
 def waves(length: int, dim: int) -> Tensor:
-    """Places as sines and cosines of falling frequency: any two places differ, and near ones are alike.
+    """Return sinusoidal position embeddings: sines, then cosines, of decreasing frequency.
 
     >>> waves(2, 4)[0].tolist()
     [0.0, 0.0, 1.0, 1.0]

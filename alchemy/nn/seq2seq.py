@@ -1,6 +1,6 @@
-"""The contract of networks that read one row of tokens and write another."""
+"""The interface of encoder-decoder networks."""
 
-# B rows, T tokens of the target, S of the source, N = B R rows of a search: R hypotheses of each sentence,
+# B batch size, T target tokens, S source tokens, N = B R hypotheses of a search with R per sentence,
 # D features, V vocabulary
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from alchemy.registry import Registrable
 
 
 class Source(NamedTuple):
-    """What was read: a vector for each token, and which tokens are real."""
+    """The encoded source: a vector per token, and a mask of the real tokens."""
 
     states_BSD: Tensor
     real_BS: Tensor
 
 
 class _Decoding(Protocol):
-    """What a search carries from step to step. The hypotheses of a sentence are neighbors."""
+    """The decoding state of a search. The hypotheses of a sentence are adjacent."""
 
     def select(self, rows_BR: Tensor) -> None:
-        """Goes on with some sentences, in their order, and for each with some of its hypotheses, in any order."""
+        """Keep some sentences, in order, and for each some of its hypotheses, in any order."""
 
 
 class Network(nn.Module, Registrable):
-    """Reads rows whose real tokens stand in front, and scores what comes next. It is handed the sizes of vocabularies.
+    """Base class of encoder-decoder networks, built with the vocabulary sizes; padding is on the right.
 
-    `forward` and `decode` are two ways through one decoder: with all true tokens at once, and token by token.
+    `forward` runs the decoder over all target tokens at once, `decode` token by token.
     """
 
-    longest: int | None = None  # tokens of a row that it can take; None: any number
+    longest: int | None = None  # maximum number of tokens per row; None: unlimited
 
-    def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
+    def __init__(self) -> None:  # otherwise the **kwargs of nn.Module would accept any config key
         super().__init__()
 
     def encode(self, rows: Rows) -> Source:
         raise NotImplementedError(f"{type(self).__name__} must define encode(rows) -> Source")
 
     def begin(self, source: Source) -> _Decoding:
-        """The state of a search, which begins with one hypothesis for each source."""
+        """Return the initial decoding state, with one hypothesis per source."""
         raise NotImplementedError(f"{type(self).__name__} must define begin(source) -> state with select(rows)")
 
     def decode(self, before_NT: Tensor, state: Any) -> Tensor:
-        """The scores of what comes behind each of the tokens; the state remembers them."""
+        """Return the scores of the next token after each token, and update the state."""
         raise NotImplementedError(f"{type(self).__name__} must define decode(tokens, state) -> scores")
 
     def forward(self, rows: Rows, before_BT: Tensor) -> Tensor:
-        """The scores of every next token, given the true ones before it."""
+        """Return the scores of every next token, given the true tokens before it."""
         raise NotImplementedError(f"{type(self).__name__} must define forward(rows, before) -> scores")
 
     def attended(self, rows: Rows, before_BT: Tensor) -> Tensor:
-        """How much each next token looks at each token of the source: [B, T, S], rows of which add up to one."""
-        raise NotImplementedError(f"{type(self).__name__} does not tell what it looks at")
+        """Return the attention of each next token over the source: [B, T, S], which sums to 1 over S."""
+        raise NotImplementedError(f"{type(self).__name__} does not provide attention weights")

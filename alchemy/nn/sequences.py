@@ -1,4 +1,4 @@
-"""Rows of different lengths in one tensor, what is said of their tokens, and a recurrent network over them."""
+"""Padded sequences of tokens, pooling over them, and a bidirectional RNN."""
 
 # B batch, T tokens, D features
 
@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 
 class Rows(NamedTuple):
-    """Ids of tokens, which of them are real, and the segments that they belong to, where there are any."""
+    """Padded token ids, a mask of the real tokens, and optional segment ids."""
 
     ids_BT: Tensor
     real_BT: Tensor
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
 
 
 class States(NamedTuple):
-    """A vector for each token, which of them are real, and one that the encoder itself made for the whole text."""
+    """Token vectors, a mask of the real tokens, and optionally the encoder's own pooled vector."""
 
     states_BTD: Tensor
     real_BT: Tensor
@@ -36,9 +36,9 @@ class States(NamedTuple):
 
 
 def in_front(rows: Rows) -> tuple[Rows, Tensor]:
-    """The rows with their real tokens in front, wherever the padding was, and the place where each token was.
+    """Move the padding to the right; return the rows and the original position of each token.
 
-    An empty row becomes a row of one token of padding: there is nothing to attend to, and nothing to average, in none.
+    An empty row gets one padding token as content, because attention and averages need at least one.
 
     >>> rows, places = in_front(Rows(torch.tensor([[0, 7, 8]]), torch.tensor([[False, True, True]])))
     >>> rows.ids_BT.tolist(), rows.real_BT.tolist(), places.tolist()
@@ -52,23 +52,23 @@ def in_front(rows: Rows) -> tuple[Rows, Tensor]:
 
 
 def mean_of(states_BTD: Tensor, real_BT: Tensor) -> Tensor:
-    """The mean of the vectors of the real tokens; zeros where there is none."""
+    """Return the mean over the real tokens, or zeros if there are none."""
     weights_BT1 = real_BT[..., None].to(states_BTD.dtype)
     return (states_BTD * weights_BT1).sum(1) / weights_BT1.sum(1).clamp_min(1)
 
 
 def max_of(states_BTD: Tensor, real_BT: Tensor) -> Tensor:
-    """The largest number of each feature among the real tokens."""
+    """Return the maximum of each feature over the real tokens."""
     return states_BTD.masked_fill(~real_BT[..., None], -torch.inf).amax(1)
 
 
 def at(states_BTD: Tensor, place_B: Tensor) -> Tensor:
-    """The vector of one token of each row."""
+    """Return the vector of one token per row."""
     return states_BTD[torch.arange(len(place_B), device=place_B.device), place_B]
 
 
 class BiRNN(nn.Module):
-    """An LSTM or a GRU that reads each row from its first token to its last, and back; padding is never read."""
+    """A bidirectional LSTM or GRU that skips padding."""
 
     def __init__(
         self, kind: Literal["lstm", "gru"], width: int, hidden: int, *, layers: int = 1, dropout: float = 0.0
@@ -81,12 +81,12 @@ class BiRNN(nn.Module):
             num_layers=layers,
             bidirectional=True,
             batch_first=True,
-            dropout=dropout if layers > 1 else 0.0,  # between layers: torch warns where there is no between
+            dropout=dropout if layers > 1 else 0.0,  # torch warns about dropout with a single layer
         )
 
     def forward(self, states_BTD: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """The states of all tokens, zero at padding, and the last ones of both directions side by side."""
-        # torch wants the lengths on the CPU, and waits for them where they are not
+        """Return the states of all tokens, zero at padding, and the concatenated final states of both directions."""
+        # torch needs the lengths on the CPU; this synchronizes if they are on a device
         packed = pack_padded_sequence(states_BTD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
         out: PackedSequence
         out, last = self.rnn(packed)

@@ -1,4 +1,4 @@
-"""Which optimizers take sparse gradients, and embeddings that give dense ones to all others."""
+"""Sparse gradients: which optimizers support them, and dense ones for all others."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
 
-def takes_sparse(optimizer: Optimizer) -> bool:
-    """Whether it can step with sparse gradients; one that torch does not know is trusted to."""
+def supports_sparse(optimizer: Optimizer) -> bool:
+    """Return whether an optimizer supports sparse gradients; optimizers of other packages are assumed to."""
     if isinstance(optimizer, SGD | Adagrad):
         return not any(group["weight_decay"] or group["fused"] for group in optimizer.param_groups)
     return isinstance(optimizer, SparseAdam) or type(optimizer).__module__.partition(".")[0] not in ("torch", "alchemy")
 
 
 def make_dense(module: nn.Module, optimizer: Optimizer) -> list[str]:
-    """Turns off `sparse` of the embeddings that the optimizer updates; returns their names."""
+    """Disable `sparse` in the embeddings that the optimizer updates, and return their names."""
     updated = {id(param) for group in optimizer.param_groups for param in group["params"]}
     found = [
         (name, inner)

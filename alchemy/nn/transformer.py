@@ -1,7 +1,7 @@
-"""A Transformer that reads one row of tokens and writes another: one decoder for training and for search."""
+"""An encoder-decoder Transformer, with one decoder for training and search."""
 
-# B rows, T tokens, S tokens of the source, N rows of a search, Q tokens of all rows of a sentence, D features,
-# F inner features, V vocabulary
+# B batch size, T tokens, S source tokens, N hypotheses of a search, Q tokens of all hypotheses of a sentence,
+# D features, F inner features, V vocabulary
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Share = Literal["all", "decoder", "none"]
 
 
 class _Shape(NamedTuple):
-    """What the layers of both sides have in common."""
+    """The settings shared by encoder and decoder layers."""
 
     dim: int
     heads: int
@@ -41,23 +41,23 @@ class _Shape(NamedTuple):
 
 
 class _Residual(nn.Module):
-    """A sublayer beside the way straight through; the norm stands in front of it, or behind both."""
+    """A residual connection around a sublayer, with the norm before the sublayer or after the sum."""
 
     def __init__(self, shape: _Shape) -> None:
         super().__init__()
         self.norm, self.dropout, self.norm_first = nn.LayerNorm(shape.dim), Dropout(shape.dropout), shape.norm_first
 
-    def given(self, states_BTD: Tensor) -> Tensor:
-        """What the sublayer is given."""
+    def normalize(self, states_BTD: Tensor) -> Tensor:
+        """Return the input of the sublayer."""
         return self.norm(states_BTD) if self.norm_first else states_BTD
 
     def forward(self, states_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        made_BTD = states_BTD + self.dropout(sublayer(self.given(states_BTD)))
+        made_BTD = states_BTD + self.dropout(sublayer(self.normalize(states_BTD)))
         return made_BTD if self.norm_first else self.norm(made_BTD)
 
 
 class FeedForward(nn.Module):
-    """Two layers for each token by itself; with `swiglu` half of the inner features gates the other half."""
+    """A position-wise feed-forward network; with `swiglu`, one half of the inner features gates the other."""
 
     def __init__(self, shape: _Shape) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class FeedForward(nn.Module):
 
 
 class _EncoderLayer(nn.Module):
-    """Every token of the source looks at all others, then each thinks by itself."""
+    """Self-attention over the source, then a feed-forward network."""
 
     def __init__(self, shape: _Shape) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class _EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Every token looks at those before it, then at the source, then thinks by itself."""
+    """Causal self-attention, cross-attention to the source, then a feed-forward network."""
 
     def __init__(self, shape: _Shape) -> None:
         super().__init__()
@@ -113,16 +113,16 @@ class DecoderLayer(nn.Module):
         return made_BTD
 
     def weights(self, states_BTD: Tensor, source: KeyValues, real_B11S: Tensor | None) -> Tensor:
-        """How much each token looks at each one of the source."""
+        """Return the attention weights over the source."""
         states_BTD = self.around[0](states_BTD, self.attend)
-        return self.look.weights(cast(_Residual, self.around[1]).given(states_BTD), source, real_B11S)
+        return self.look.weights(cast(_Residual, self.around[1]).normalize(states_BTD), source, real_B11S)
 
 
 class Cached:
-    """What a search carries from step to step: the source as each layer sees it, and a cache for each layer."""
+    """The decoding state: projected source keys and values, and a key-value cache per layer."""
 
     def __init__(self, source: list[KeyValues], real_B11S: Tensor) -> None:
-        # as each step reads them; where nothing is padding, nothing need be hidden
+        # contiguous, because each step reads them; no mask is needed without padding
         self.source = [KeyValues(*(part.contiguous() for part in layer)) for layer in source]
         self.real_B11S = None if bool(real_B11S.all()) else real_B11S
         self.family = Family(len(real_B11S), real_B11S.device)
@@ -133,7 +133,7 @@ class Cached:
         return len(self.source[0].keys_BHSK)
 
     def grow(self, tokens: int) -> None:
-        """Makes room for so many tokens more of each hypothesis."""
+        """Make room for `tokens` more tokens per hypothesis."""
         if self.family.is_full():
             places_BE = self.family.forget()
             for layer in self.past:
@@ -152,10 +152,9 @@ class Cached:
 
 @Network.register()
 class Transformer(Network):
-    """An encoder and a decoder (Vaswani et al. 2017), with the norm in front of each sublayer, or behind it.
+    """An encoder-decoder Transformer (Vaswani et al. 2017), with pre-norm (`norm_first`) or post-norm.
 
-    `share` is which tables of vectors are one: that of the source, of the target, and of the last layer (`"all"`), or
-    the last two (`"decoder"`).
+    `share` ties embeddings: source, target and output layer (`"all"`), or target and output layer (`"decoder"`).
     """
 
     def __init__(
@@ -196,15 +195,15 @@ class Transformer(Network):
         self.source_places, self.target_places = (_places_of(places, dim, max_positions) for _ in range(2))
         self.encoder = nn.ModuleList(_EncoderLayer(shape) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
-        # behind layers that begin with a norm the last one has none
+        # pre-norm layers need a final norm
         self.encoder_norm, self.decoder_norm = (nn.LayerNorm(dim) if norm_first else nn.Identity() for _ in range(2))
         self.longest = self.source_places.longest
-        self._begin()
+        self._initialize()
         self._tie(share)
 
-    def _begin(self) -> None:
+    def _initialize(self) -> None:
         for name, param in self.named_parameters():
-            if param.dim() > 1 and "places" not in name:  # these have begun in a way of their own
+            if param.dim() > 1 and "places" not in name:  # position embeddings have their own initialization
                 nn.init.xavier_uniform_(param)
         for table in (self.source_table, self.target_table, self.out):
             nn.init.normal_(table.weight, std=1 / self.scale)
@@ -216,19 +215,19 @@ class Transformer(Network):
             self.out.weight = self.target_table.weight
 
     def encode(self, rows: Rows) -> Source:
-        """Reads rows whose real tokens stand in front."""
+        """Encode rows with padding on the right."""
         states_BSD = self.dropout(self.source_places(self.source_table(rows.ids_BT) * self.scale))
         for layer in self.encoder:
             states_BSD = layer(states_BSD, rows.real_BT[:, None, None])
         return Source(self.encoder_norm(states_BSD), rows.real_BT)
 
     def begin(self, source: Source) -> Cached:
-        return Cached(self._looks(source), source.real_BS[:, None, None])
+        return Cached(self._project_source(source), source.real_BS[:, None, None])
 
     def decode(self, before_NT: Tensor, state: Cached) -> Tensor:
-        begun_NTD = self._begun(before_NT, state.family.length)
+        begun_NTD = self._embed_target(before_NT, state.family.length)
         state.grow(before_NT.shape[1])
-        # the hypotheses of a sentence stand side by side in one row, as if they were tokens of it
+        # the hypotheses of a sentence form one row, as if they were its tokens
         begun_BQD = begun_NTD.reshape(state.sentences, -1, begun_NTD.shape[-1])
         made_BQD = self._decode(begun_BQD, state.source, state.real_B11S, state.past)
         scores_NTV: Tensor = self.out(made_BQD.view_as(begun_NTD))
@@ -236,17 +235,17 @@ class Transformer(Network):
 
     def forward(self, rows: Rows, before_BT: Tensor) -> Tensor:
         source = self.encode(rows)
-        begun_BTD, afresh = self._begun(before_BT, 0), [None] * len(self.decoder)
-        states_BTD = self._decode(begun_BTD, self._looks(source), source.real_BS[:, None, None], afresh)
+        begun_BTD, afresh = self._embed_target(before_BT, 0), [None] * len(self.decoder)
+        states_BTD = self._decode(begun_BTD, self._project_source(source), source.real_BS[:, None, None], afresh)
         scores_BTV: Tensor = self.out(states_BTD)
         return scores_BTV
 
     def attended(self, rows: Rows, before_BT: Tensor) -> Tensor:
-        """As the last layer but one sees it, where words are known to look at what they translate (Garg 2019)."""
+        """Return the attention of the second-to-last layer, which aligns words best (Garg et al. 2019)."""
         source = self.encode(rows)
-        looks, real_B11S = self._looks(source), source.real_BS[:, None, None]
+        looks, real_B11S = self._project_source(source), source.real_BS[:, None, None]
         seen = max(0, len(looks) - 2)
-        states_BTD = self._begun(before_BT, 0)
+        states_BTD = self._embed_target(before_BT, 0)
         for layer, look in zip(self._layers[:seen], looks):
             states_BTD = layer(states_BTD, look, real_B11S, None)
         return self._layers[seen].weights(states_BTD, looks[seen], real_B11S)
@@ -255,11 +254,11 @@ class Transformer(Network):
     def _layers(self) -> list[DecoderLayer]:
         return list(cast(Iterable[DecoderLayer], self.decoder))
 
-    def _looks(self, source: Source) -> list[KeyValues]:
-        """The source as each layer of the decoder sees it."""
-        return [layer.look.look(source.states_BSD) for layer in self._layers]
+    def _project_source(self, source: Source) -> list[KeyValues]:
+        """Return the keys and values of the source for each decoder layer."""
+        return [layer.look.project(source.states_BSD) for layer in self._layers]
 
-    def _begun(self, before_NT: Tensor, begin: int) -> Tensor:
+    def _embed_target(self, before_NT: Tensor, begin: int) -> Tensor:
         states_NTD: Tensor = self.dropout(self.target_places(self.target_table(before_NT) * self.scale, begin))
         return states_NTD
 

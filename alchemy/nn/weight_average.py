@@ -1,4 +1,4 @@
-"""Averages of weights: beside those that are trained, one copy that follows them."""
+"""A running average of the trained weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Named = Iterable[tuple[str, nn.Parameter]]
 
 
 class Shadow:
-    """A copy of the trained parameters in at least float32; frozen ones have none until they are thawed."""
+    """A copy of the trained parameters in at least float32; frozen parameters are added once they are unfrozen."""
 
     def __init__(self, named: Named) -> None:
         self.params = {name: param for name, param in named if param.is_floating_point()}
@@ -24,13 +24,13 @@ class Shadow:
         self._applied = False
 
     def is_of(self, named: Named) -> bool:
-        """Whether these are still the parameters that it follows."""
+        """Return whether these are the averaged parameters."""
         now = {name: param for name, param in named if param.is_floating_point()}
         return now.keys() == self.params.keys() and all(now[name] is param for name, param in self.params.items())
 
     @torch.no_grad()
     def lerp(self, share: float) -> None:
-        """Moves the average by `share` of the way towards the weights as they are now."""
+        """Move the average towards the current weights by the fraction `share`."""
         if self._pairs:
             weights = [weight for weight, _ in self._pairs]
             torch._foreach_lerp_(weights, [_as(p, weight.dtype) for weight, p in self._pairs], share)
@@ -46,7 +46,7 @@ class Shadow:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """The parameters hold the averages while this lasts, and their own values wait in a copy."""
+        """Use the averages as parameters inside the block; the trained values are restored afterwards."""
         if self._applied:
             yield
             return
@@ -61,7 +61,7 @@ class Shadow:
             self._applied = False
 
     def state(self) -> dict[str, Tensor]:
-        """The averages by name."""
+        """Return the averages by parameter name."""
         return dict(self.weights)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""A module's weights as a safetensors file, and the module behind its wrappers."""
+"""Save and load module weights as safetensors files, and unwrap modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alchemy.nn.partial_load import load_partial
 
 
 def unwrap(module: Any) -> Any:
-    """A module without DDP, DataParallel or torch.compile around it."""
+    """Return the module inside DDP, DataParallel or torch.compile wrappers."""
     while True:
         inner = getattr(module, "_orig_mod", None)
         if inner is None and isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -32,33 +32,33 @@ def unwrap(module: Any) -> Any:
 def save_all(
     modules: Mapping[str, nn.Module],
     folder: Path,
-    beside: Callable[[nn.Module, Path, str], None] = lambda module, folder, name: None,
+    write_extra: Callable[[nn.Module, Path, str], None] = lambda module, folder, name: None,
 ) -> None:
-    """Writes each module as `<name>.safetensors`; a folder that was not there is left only if it is complete.
+    """Write each module to `<name>.safetensors`; a new folder is removed again if writing fails.
 
-    `beside(module, folder, name)` writes what else belongs to a module.
+    `write_extra(module, folder, name)` writes additional files of a module.
     """
     fresh = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, module in modules.items():
             _save_weights(module, folder / f"{name}.safetensors")
-            beside(module, folder, name)
+            write_extra(module, folder, name)
     except BaseException as error:
         if fresh:
             shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError | SafetensorError):
             hint = "is the disk full, or the folder read-only?"
-            raise RunFailed(f"the weights cannot be written to {str(folder)!r}: {error}", hint=hint) from error
+            raise RunFailed(f"cannot write the weights to {str(folder)!r}: {error}", hint=hint) from error
         raise
 
 
 def _save_weights(module: nn.Module, file: Path) -> None:
-    """Writes the tensors of a module, whole or not at all; tied weights are written once."""
+    """Write the tensors of a module atomically; tied weights are written once."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         temporary.touch()
-        mode = temporary.stat().st_mode  # what the umask gives; safetensors would leave it to the owner alone
+        mode = temporary.stat().st_mode  # permissions from the umask; safetensors would restrict the file to the owner
         save_model(_tensors_of(module), str(temporary))
         with open(temporary, "rb+") as written:
             os.fchmod(written.fileno(), mode & 0o777)
@@ -71,7 +71,7 @@ def _save_weights(module: nn.Module, file: Path) -> None:
 
 
 class _Tensors:
-    """A module that keeps more than tensors, as a file of tensors sees it; it gets the rest when it is loaded."""
+    """The tensors of a module that also has extra state, which is added when it is loaded."""
 
     def __init__(self, module: nn.Module, extra: Mapping[str, Any]) -> None:
         self.module, self.extra = module, extra
@@ -91,17 +91,17 @@ def _tensors_of(module: nn.Module, extra: Mapping[str, Any] = {}) -> Any:
 
 
 def load_weights(module: nn.Module, file: Path, strict: bool = True, extra: Mapping[str, Any] = {}) -> None:
-    """Reads what `_save_weights` wrote; `strict=False` takes what fits by name and shape, and logs what does not.
+    """Load a file that `save_all` wrote; `strict=False` loads what matches by name and shape, and logs the rest.
 
-    `extra` is what the module keeps beside its tensors, under the names of its state.
+    `extra` is the module's extra state by the names in its state dict.
     """
     if not file.is_file():
-        raise AlchemyError(f"there is no {file.name} in {str(file.parent)!r}", hint="name a folder that save() wrote")
+        raise AlchemyError(f"{file.name} not found in {str(file.parent)!r}", hint="pass a folder that save() wrote")
     try:
         if strict:
             load_model(_tensors_of(module, extra), str(file))
         else:
             logger.info("{}: {}", file, load_partial(module, load_file(file)))
             module.load_state_dict(extra, strict=False)
-    except Exception as error:  # a broken file has an error class of its own, which says as little
+    except Exception as error:  # a broken file raises a separate error class with as little information
         raise AlchemyError(f"{str(file)!r} does not fit {type(module).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Optimizers: the contract, the parts, several of them in one task."""
+"""Optimizers: the base class, the built-in ones, and several in one task."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The optimizer as a part: which parameters, with which settings, clipped how."""
+"""The base class of optimizers: parameter groups, gradient clipping, resets."""
 
-# annotations are evaluated here: optimizers in other modules inherit these fields with their types
+# no postponed annotations: optimizers in other modules inherit these fields with their types
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,27 +27,27 @@ from alchemy.nn.param_groups import (
     split_decay,
     unwrap_value,
 )
-from alchemy.nn.sparse_gradients import make_dense, takes_sparse
+from alchemy.nn.sparse_gradients import make_dense, supports_sparse
 from alchemy.registry import Registrable, parameters, where_of
 
-# keys of [optim] that are ours, whatever class of torch does the work
+# keys of [optim] that alchemy handles, whichever torch class is used
 OURS = ("max_grad_norm", "clip_value", "no_decay")
 
-# the one of several optimizers that is being built; it must know its table before its constructor is through
+# the name of the optimizer being built, if there are several: its constructor already reads its table
 being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
 
 
 def own_table(run: Run, name: str | None = None) -> Any:
-    """`[optim]`, or `[optim.NAME]` of one of several: of the one that is being built, unless it has a `name`."""
+    """Return `[optim]`, or `[optim.NAME]` if there are several; `name` defaults to the one being built."""
     table, name = run.table("optim"), being_built.get() if name is None else name
     return table[name] if name else table
 
 
 @dataclass(kw_only=True, eq=False)
 class AlchemyOptimizer(Registrable):
-    """Wraps a torch optimizer; a norm or value of 0 does not clip.
+    """Wraps a torch optimizer; a norm or value of 0 disables clipping.
 
-    A subclass names its `torch_class`, with the arguments of that as fields of a dataclass; or it calls
+    A subclass is a dataclass that sets `torch_class` and has the arguments of that class as fields, or it calls
     `super().__init__()` and sets `self.optimizer`.
     """
 
@@ -59,23 +59,23 @@ class AlchemyOptimizer(Registrable):
 
     def __post_init__(self) -> None:
         self.run: Run = current_run()
-        self.name = being_built.get()  # of one of several: NAME in [optim.NAME]
+        self.name = being_built.get()  # NAME in [optim.NAME] if there are several
         self._optimizer: Optimizer
-        self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on its device
-        self._measured = False  # whether `grad_norm` is that of the gradients as they are now
+        self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on the device
+        self._measured = False  # whether `grad_norm` belongs to the current gradients
         self._reported: set[str] = set()
         if self.torch_class is not None:
             self.make(self.torch_class, **self._options(self.torch_class))
 
     def _options(self, kind: type[Optimizer]) -> dict[str, Any]:
-        """Those of its fields that the class of torch takes."""
+        """Return the fields that the torch class accepts."""
         taken = [field.name for field in fields(self) if field.name in parameters(kind)[0]]
         return {name: tuple(value) if isinstance(value := vars(self)[name], list) else value for name in taken}
 
-    # -- what it holds
+    # -- parameters and settings
     @property
     def cfg(self) -> Any:
-        """The table `[optim]`, or `[optim.NAME]`."""
+        """The `[optim]` or `[optim.NAME]` table."""
         return own_table(self.run, self.name)
 
     @property
@@ -98,7 +98,7 @@ class AlchemyOptimizer(Registrable):
 
     @property
     def params(self) -> list[nn.Parameter]:
-        """Every parameter; read from the groups each time, since these may change during training."""
+        """All parameters, read from the groups each time, because groups may change during training."""
         return [param for group in self.param_groups for param in group["params"]]
 
     def get_lr(self) -> list[float]:
@@ -117,11 +117,11 @@ class AlchemyOptimizer(Registrable):
             torch._foreach_mul_(grads, scalar_like(c, grads[0]))
 
     def step(self) -> None:
-        """Clips to `max_grad_norm` and updates."""
+        """Clip the gradients and update the parameters."""
         if self.max_grad_norm:
             self.clip(self.max_grad_norm)
         limit = self.clip_value
-        # entries are clipped only now: an infinite one would no longer be seen in the norm
+        # after the norm, which would not detect an infinite value once it is clipped
         grads = [grad._values() if grad.is_sparse else grad for grad in self._grads()] if limit else []
         if limit and grads:
             torch._foreach_clamp_min_(grads, -limit)
@@ -129,12 +129,12 @@ class AlchemyOptimizer(Registrable):
         self._optimizer.step()
 
     def measure(self) -> Tensor | None:
-        """The norm of all gradients, also kept as `grad_norm`; None when there are none."""
+        """Return the norm of all gradients and store it as `grad_norm`; None without gradients."""
         self.grad_norm, self._measured = norm_of(self.params), True
         return self.grad_norm
 
     def clip(self, max_norm: float) -> None:
-        """Scales the gradients down to `max_norm`; as `torch.nn.utils.clip_grad_norm_` in half the time."""
+        """Clip the gradient norm to `max_norm`, in half the time of `torch.nn.utils.clip_grad_norm_`."""
         norm = self.grad_norm if self._measured else self.measure()
         factor = None if norm is None else clip_factor(max_norm, norm)
         if norm is not None and factor is not None:
@@ -143,14 +143,14 @@ class AlchemyOptimizer(Registrable):
 
     @property
     def masks(self) -> bool:
-        """Whether a step can be left out on the device, by a flag that nobody has to read."""
+        """Whether a step can be skipped by a flag on the device, without synchronization."""
         return bool(self._optimizer.defaults.get("fused"))
 
     @contextlib.contextmanager
     def masked(self, skip: Tensor) -> Iterator[None]:
-        """Steps inside change nothing where `skip` is true, on the device."""
+        """Skip the steps inside if `skip` is true, decided on the device."""
         optimizer: Any = self._optimizer
-        # the names by which torch's own scaler speaks to a fused optimizer
+        # the attributes that torch's GradScaler sets on a fused optimizer
         optimizer.grad_scale, optimizer.found_inf = None, skip.float()
         try:
             yield
@@ -160,51 +160,55 @@ class AlchemyOptimizer(Registrable):
     def _grads(self) -> list[Tensor]:
         return [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
 
-    # -- making it
+    # -- construction
     def make(self, kind: type[Optimizer], **options: Any) -> None:
-        """Sets `self.optimizer` to a `kind` over the parameters that the model wants optimized."""
+        """Set `self.optimizer` to a `kind` over the parameters from the model's `optim_params`."""
         self.optimizer = kind(self.groups(dict(self.cfg)), **options)
-        if not takes_sparse(self.optimizer):
+        if not supports_sparse(self.optimizer):
             for name in make_dense(self.run.model.module, self.optimizer):
-                logger.info("{} gives dense gradients: {} takes no sparse ones as it is set", name, kind.__name__)
+                logger.info(
+                    "{} uses dense gradients, because {} does not support sparse ones with these settings",
+                    name,
+                    kind.__name__,
+                )
         self.report_missing()
 
     def groups(self, table: Mapping[str, Any]) -> list[Group]:
-        """The model's groups, cut by the no-decay rule, with the parameters of learnable losses beside them."""
+        """Return the model's groups, split by the no-decay rule, plus the parameters of learnable losses."""
         model = self.run.model
-        groups = as_groups(self._wanted(table))
+        groups = as_groups(self._select_params(table))
         if not groups:
             hint = "return the parameters to train"
-            text = f"{type(model).__name__}.optim_params gives no parameters"
+            text = f"{type(model).__name__}.optim_params returned no parameters"
             raise AlchemyError(text, section=self.section, hint=hint)
         if self.no_decay is not False:
             groups = split_decay(groups, find_undecayed(model.module, self.no_decay))
-        if self.name:  # a loss is claimed as the rest is: nobody else could tell whose it is
+        if self.name:  # with several optimizers, a loss must be assigned like any other module
             return groups
         listed = {id(param) for group in groups for param in group["params"]}
         extra = [param for loss in model.losses().values() for param in loss.parameters() if id(param) not in listed]
-        # a decayed gamma would be a preference for gamma = 0
+        # weight decay would pull gamma towards 0
         return [*groups, {"params": extra, "weight_decay": 0.0}] if extra else groups
 
-    def _wanted(self, table: Mapping[str, Any]) -> Any:
-        """What the model wants optimized; one of several may say itself, by patterns, what it takes."""
+    def _select_params(self, table: Mapping[str, Any]) -> Any:
+        """Return the parameters from the model, or those that match the `params` patterns of this optimizer."""
         model = self.run.model
         if not self.name:
             return model.optim_params(**table)
         if table.get("params") is None:
             return model.optim_params(**{**table, "name": self.name})
         patterns = [table["params"]] if isinstance(table["params"], str) else table["params"]
-        return self._matched(patterns)
+        return self._match_params(patterns)
 
-    def _matched(self, patterns: Sequence[str]) -> list[nn.Parameter]:
+    def _match_params(self, patterns: Sequence[str]) -> list[nn.Parameter]:
         named = list(self.run.model.named_parameters())
-        # an empty text is a part of every name, which nobody means
+        # an empty pattern would match every name
         empty = [text for text in patterns if not text or not any(matches(name, text) for name, _ in named)]
         if empty or not patterns:
             tops = list(dict.fromkeys(name.partition(".")[0] for name, _ in named))
             near = did_you_mean(empty[0], [*tops, *(f"{top}.*" for top in tops)]) if empty else ""
             raise AlchemyError(
-                f"params = {empty[0] if empty else patterns!r} names no parameter of {type(self.run.model).__name__}",
+                f"params = {empty[0] if empty else patterns!r} matches no parameter of {type(self.run.model).__name__}",
                 where=where_of(self.cfg, "params"),
                 section=self.section,
                 hint=near or f"it has {', '.join(tops)}",
@@ -212,8 +216,8 @@ class AlchemyOptimizer(Registrable):
         return [param for name, param in named if any(matches(name, text) for text in patterns)]
 
     def reset(self, **kwargs: object) -> None:
-        """A fresh optimizer of the same kind over the model's parameters as they are now; `kwargs` replace settings."""
-        if "_optimizer" not in vars(self):  # a constructor that makes its optimizer in `reset` calls ours first
+        """Create a new optimizer of the same class over the current parameters; `kwargs` override settings."""
+        if "_optimizer" not in vars(self):  # a constructor that creates its optimizer in `reset` calls this first
             return
         kind = type(self._optimizer)
         names, takes_any = parameters(kind)
@@ -229,15 +233,15 @@ class AlchemyOptimizer(Registrable):
         if self.run.train_sched is not None:
             self.run.train_sched.write_lr()
 
-    # -- what is not trained though it looks as if
+    # -- parameters that are not trained by mistake
     def missing(self) -> list[str]:
-        """Trainable parameters of the model that are in no group."""
+        """Return the trainable parameters of the model that are in no group."""
         listed = {id(param) for param in self.params}
         return [name for name, p in self.run.model.named_parameters() if p.requires_grad and id(p) not in listed]
 
     def report_missing(self) -> None:
-        """Warns, once for each, of parameters that will not be trained; also of those made after the optimizer."""
-        if self.run.model is None or self.name:  # what one of several does not have, another may
+        """Warn once about each parameter that will not be trained, including those created after the optimizer."""
+        if self.run.model is None or self.name:  # another optimizer may have them
             return
         for name, number in find_hidden(self.run.model.module):
             self._report(
@@ -251,7 +255,7 @@ class AlchemyOptimizer(Registrable):
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             logger.warning(
                 "not in any optimizer group, so not trained: {}; return them from optim_params, "
-                "or call optim.reset() if they were made later",
+                "or call optim.reset() if they were created later",
                 shown,
             )
 

@@ -1,4 +1,4 @@
-"""From the table `[optim]` to an optimizer, or to several."""
+"""Build the optimizer, or several, from the `[optim]` table."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from alchemy.registry import add_location, construct, parameters, resolve, where
 
 
 def build_optimizer(run: Run) -> AlchemyOptimizer:
-    """The optimizer that `[optim]` names, or those of its tables `[optim.NAME]`."""
+    """Build the optimizer of `[optim]`, or those of its `[optim.NAME]` tables."""
     table = run.table("optim")
     if is_several(table):
         return Optimizers({name: _build_named(run, name) for name in table})
     if "type" not in table:
         raise AlchemyError(
-            "training needs a table [optim] with a 'type'", section="optim", hint='such as type = "alchemy.optim.AdamW"'
+            "training needs an [optim] table with a 'type'",
+            section="optim",
+            hint='such as type = "alchemy.optim.AdamW"',
         )
     return _build(run, table, "optim")
 
@@ -36,9 +38,9 @@ def _build_named(run: Run, name: str) -> AlchemyOptimizer:
         hint = 'such as type = "alchemy.optim.AdamW"'
         raise AlchemyError(f"[{section}] has no 'type'", where=where_of(table), section=section, hint=hint)
     if table.get("params") is None and not _has_hook(run):
-        hint = f'give a pattern of names, as params = "{name}.*", or define optim_params(self, name, **table)'
+        hint = f'set a pattern, such as params = "{name}.*", or define optim_params(self, name, **table)'
         raise AlchemyError(
-            "it does not say which parameters it takes", where=where_of(table), section=section, hint=hint
+            "the parameters of this optimizer are not set", where=where_of(table), section=section, hint=hint
         )
     token = being_built.set(name)
     try:
@@ -48,7 +50,7 @@ def _build_named(run: Run, name: str) -> AlchemyOptimizer:
 
 
 def _build(run: Run, table: Mapping[str, Any], section: str) -> AlchemyOptimizer:
-    """One optimizer; a class of torch is wrapped."""
+    """Build one optimizer; a torch class is wrapped."""
     cls = _class_of(table, section)
     names, takes_any = parameters(cls)
     if issubclass(cls, Optimizer):
@@ -59,7 +61,7 @@ def _build(run: Run, table: Mapping[str, Any], section: str) -> AlchemyOptimizer
 
 
 def _class_of(table: Mapping[str, Any], section: str) -> type:
-    """The optimizer that `type` names, one of torch's among them; raises what the registry says of other names."""
+    """Return the optimizer class of `type`, also a torch class; raise the registry's error for other names."""
     try:
         return AlchemyOptimizer.resolve_registered_module(table["type"])
     except AlchemyError as error:
@@ -71,22 +73,24 @@ def _class_of(table: Mapping[str, Any], section: str) -> type:
 
 
 def _has_hook(run: Run) -> bool:
-    """Whether the model has an `optim_params` of its own; ours takes anything and reads nothing."""
+    """Return whether the model overrides `optim_params`; the default accepts any key and reads none."""
     return type(run.model).optim_params.__qualname__ != "AlchemyModel.optim_params"
 
 
 def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str], section: str) -> set[str]:
-    """Keys that the optimizer does not take but the model's own `optim_params`, which gets the whole table."""
+    """Return the keys that only the model's `optim_params` accepts, which gets the whole table."""
     claimed = {"params"} if section != "optim" and "params" in table else set()
-    if claimed:  # by patterns: the model is not asked
+    if claimed:  # patterns: `optim_params` is not called
         return claimed
     if not _has_hook(run):
         if table.get("trf_lr") is not None and "trf_lr" in names:
-            logger.warning("[optim] trf_lr is not used: {} has no optim_params of its own", type(run.model).__name__)
+            logger.warning("[optim] trf_lr is not used: {} does not define optim_params", type(run.model).__name__)
         return set()
     wanted, takes_any = parameters(type(run.model).optim_params)
     left = {key for key in table if key not in names and key != "type" and (key in wanted or takes_any)}
     for key in sorted(left - set(wanted)):
         hint = did_you_mean(key, [*names, *wanted])
-        logger.warning("[optim] {!r} is left to {}.optim_params{}", key, type(run.model).__name__, hint and f"; {hint}")
+        logger.warning(
+            "[optim] {!r} is passed only to {}.optim_params{}", key, type(run.model).__name__, hint and f"; {hint}"
+        )
     return left

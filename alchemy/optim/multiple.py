@@ -1,4 +1,4 @@
-"""Several optimizers in one task, each with parameters of its own: one optimizer to all who ask for the whole."""
+"""Several optimizers in one task, behind the interface of one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from alchemy.optim.base import AlchemyOptimizer
 
 
 class _NotOne(AlchemyError, AttributeError):
-    """The torch optimizer was asked for, and there are several."""
+    """There is no single torch optimizer, because there are several."""
 
 
 class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
-    """`run.optim["generator"]` is one of them; without a name, what is asked or done concerns all.
+    """Maps names to optimizers, `run.optim["generator"]`; methods without a name apply to all of them.
 
-    A task that alternates names the one that a loss is for: `updater.accumulate(loss, optim="generator")`.
+    A task that alternates passes the name with each loss: `updater.accumulate(loss, optim="generator")`.
     """
 
     def __init__(self, parts: Mapping[str, AlchemyOptimizer]) -> None:
@@ -35,7 +35,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
         try:
             return self._parts[name]
         except KeyError:
-            hint = did_you_mean(str(name), self._parts) or f"there are {', '.join(self._parts)}"
+            hint = did_you_mean(str(name), self._parts) or f"available: {', '.join(self._parts)}"
             raise AlchemyError(f"there is no optimizer {name!r}", section="optim", hint=hint) from None
 
     def __contains__(self, name: object) -> bool:
@@ -50,12 +50,12 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
     @property
     def optimizer(self) -> Optimizer:
         first = next(iter(self._parts))
-        hint = f"name one of them, as run.optim[{first!r}].optimizer"
+        hint = f"select one, for example run.optim[{first!r}].optimizer"
         raise _NotOne(f"there are several optimizers: {', '.join(self._parts)}", section="optim", hint=hint)
 
     @optimizer.setter
     def optimizer(self, optimizer: Optimizer) -> None:
-        self.optimizer  # noqa: B018 (says what is wrong)
+        self.optimizer  # noqa: B018 (raises the error)
 
     # -- all of them
     @property
@@ -74,22 +74,22 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
             yield
 
     def step(self) -> None:
-        """The update of a loss that names no optimizer."""
+        """Update all parameters, for a loss without an optimizer name."""
         for part in self._parts.values():
             part.step()
 
     def reset(self, **kwargs: object) -> None:
-        """Resets each of them; `run.optim["generator"].reset(..)` resets one."""
+        """Reset all optimizers; `run.optim["generator"].reset(..)` resets one."""
         for part in self._parts.values():
             part.reset(**kwargs)
         self.check_owners()
 
     def report_missing(self) -> None:
-        self.check_owners()  # again: one of them may have been reset
+        self.check_owners()  # again, because one of them may have been reset
         super().report_missing()
 
     def check_owners(self) -> None:
-        """Refuses a parameter that two of them would move."""
+        """Raise an error for a parameter that belongs to two optimizers."""
         owner: dict[int, str] = {}
         for name, part in self._parts.items():
             twice = {id(p): owner[id(p)] for p in part.params if owner.setdefault(id(p), name) != name}
@@ -99,7 +99,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
                 raise AlchemyError(
                     f"in [optim.{next(iter(twice.values()))}] and in [optim.{name}]: {shown}",
                     section="optim",
-                    hint="give each parameter to one of them; tied weights have two names but are one parameter",
+                    hint="assign each parameter to one optimizer; tied weights have two names but are one parameter",
                 )
 
     # -- state
@@ -108,7 +108,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state.keys() != self._parts.keys():
-            text = f"the state is one of the optimizers {', '.join(map(str, state))}, not of {', '.join(self._parts)}"
-            raise AlchemyError(text, section="optim", hint="give them the names that they had")
+            text = f"the state belongs to the optimizers {', '.join(map(str, state))}, not {', '.join(self._parts)}"
+            raise AlchemyError(text, section="optim", hint="use the same names as before")
         for name, part in self._parts.items():
             part.load_state_dict(state[name])

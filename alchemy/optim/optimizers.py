@@ -1,4 +1,4 @@
-"""The optimizers that a config can name, each with typed settings; any other of torch is wrapped."""
+"""The built-in optimizers, and a wrapper for any other torch optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Beta = Annotated[float, Ge(0), Lt(1)]
 
 
 class Wrapped(AlchemyOptimizer):
-    """Any torch optimizer by its dotted path: `type = "torch.optim.RAdam"` and the keys that the class takes."""
+    """Any torch optimizer by its import path, such as `type = "torch.optim.RAdam"`, with the keys of that class."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Wrapped(AlchemyOptimizer):
 @AlchemyOptimizer.register()
 @dataclass(kw_only=True, eq=False)
 class AdamW(AlchemyOptimizer):
-    """Adam with decoupled weight decay. `trf_lr` is not read here but by models that have an encoder."""
+    """Adam with decoupled weight decay. `trf_lr` is used by models with a pretrained encoder, not here."""
 
     torch_class = torch.optim.AdamW
 
@@ -63,7 +63,7 @@ class AdamW(AlchemyOptimizer):
 @AlchemyOptimizer.register()
 @dataclass(kw_only=True, eq=False)
 class HFAdamW(AlchemyOptimizer):
-    """AdamW as transformers had it until version 4, with `correct_bias`."""
+    """AdamW as in transformers up to version 4, with `correct_bias`."""
 
     torch_class = BertAdamW
 
@@ -78,7 +78,7 @@ class HFAdamW(AlchemyOptimizer):
 @AlchemyOptimizer.register()
 @dataclass(kw_only=True, eq=False)
 class Adam(AlchemyOptimizer):
-    """Adam; its weight decay is an L2 penalty."""
+    """Adam, with weight decay as an L2 penalty."""
 
     torch_class = torch.optim.Adam
 
@@ -108,9 +108,9 @@ class SGD(AlchemyOptimizer):
 @AlchemyOptimizer.register()
 @dataclass(kw_only=True, eq=False)
 class Adagrad(AlchemyOptimizer):
-    """Adagrad: the more a weight has moved, the smaller its steps, so that rare features learn as fast as common ones.
+    """Adagrad: frequently updated weights take smaller steps, so that rare features learn as fast as common ones.
 
-    Takes the sparse gradients of large tables of embeddings, without weight decay.
+    Without weight decay, it supports the sparse gradients of large embedding tables.
     """
 
     torch_class = torch.optim.Adagrad
@@ -126,7 +126,7 @@ class Adagrad(AlchemyOptimizer):
 @AlchemyOptimizer.register()
 @dataclass(kw_only=True, eq=False)
 class Adafactor(AlchemyOptimizer):
-    """Adafactor, which keeps factors of the second moments in place of the moments."""
+    """Adafactor, which stores factored second moments to save memory."""
 
     torch_class = torch.optim.Adafactor
 

@@ -27,7 +27,7 @@ from alchemy.data.cache.sample_store import CacheNotWritable, CacheRemoved, NotC
 from alchemy.data.pipe_chain import find_splitter, has_index, link_of, read_all, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
-from alchemy.seeds import Generators, at_sample, derive, reseed, sample_has_drawn
+from alchemy.seeds import Generators, derive, reseed, sample_has_drawn, set_current_sample
 
 __all__ = ["Cache"]
 
@@ -115,11 +115,11 @@ class Cache(LstDataPipeline):
         reseed(seed)
         fresh = content_digest(generators.state_dict())
         try:
-            at_sample(seed, 0)
+            set_current_sample(seed, 0)
             for number, sample in enumerate(read_all(self.datapipe)):
                 drawn |= sample_has_drawn()
                 yield sample
-                at_sample(seed, number + 1)
+                set_current_sample(seed, number + 1)
             drawn |= content_digest(generators.state_dict()) != fresh
         finally:
             generators.load_state_dict(outside)

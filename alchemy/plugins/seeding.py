@@ -5,7 +5,7 @@ from __future__ import annotations
 from loguru import logger
 
 from alchemy.plugins.base import AlchemyPlugin
-from alchemy.seeds import deterministic, restore_determinism, seed_everything
+from alchemy.seeds import make_deterministic, restore_determinism, seed_everything
 
 
 @AlchemyPlugin.register()
@@ -23,4 +23,4 @@ class Seeding(AlchemyPlugin):
         seed_everything(self.run.seed)
         self.run.symbols.set_global("seed", self.run.seed)
         if use_deterministic_algorithms:
-            self.run.exits.callback(restore_determinism, deterministic())
+            self.run.exits.callback(restore_determinism, make_deterministic())

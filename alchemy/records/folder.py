@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from alchemy.config.secrets import hide, hide_words
 from alchemy.errors import AlchemyError
-from alchemy.files import locked, write_atomic, write_in_place
+from alchemy.files import lock_file, write_atomic, write_in_place
 from alchemy.records.create_folder import cannot_write, make_folder
 from alchemy.records.metrics_file import MetricsFile
 from alchemy.records.record_json import FORMAT, read_fields
@@ -85,7 +85,7 @@ class Record:
         self.when_resumed: Callable[[], None] = lambda: None  # what is written only once the state was taken up
         self.before: dict[str, Any] = info  # what it said before it was reopened
         self._lock = contextlib.ExitStack()
-        if not self._lock.enter_context(locked(folder / LOCK)):
+        if not self._lock.enter_context(lock_file(folder / LOCK)):
             self._lock.close()
             raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
         self.series = MetricsFile(folder / "metrics.jsonl", info["gen"])
@@ -216,7 +216,7 @@ class Record:
                 write_atomic(self.path / name, text)
             self.note()
             self._lock.close()
-            self._lock.enter_context(locked(self.path / LOCK))
+            self._lock.enter_context(lock_file(self.path / LOCK))
         text = "the record folder was deleted during the run and recreated: log, metrics and ledger are complete, "
         self.remarks.append(f"{text}checkpoints and other files written before {now()} are lost")
         _warn("{}: {}", self.path, self.remarks[-1])

@@ -1,4 +1,4 @@
-"""Training schedules: the contract, the curves."""
+"""Training schedules: the base class and the learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ __all__ = [
 ]
 
 
-# here, so that a config may name it by its old name too, while code that imports that name gets the scheduler of torch
+# registered here under its old name for configs; code that imports that name gets the torch scheduler
 @AlchemyTrainScheduler.register("NoamScheduler")
 @dataclass(kw_only=True, eq=False)
 class Noam(AlchemyTrainScheduler):
-    """The rate of "Attention is all you need", in place of the optimizer's.
+    """The learning rate of "Attention is all you need"; ignores the optimizer's.
 
-    `model_size` is the hidden size that the model's `config` gives, unless it is set.
+    `model_size` defaults to the hidden size in the model's `config`.
     """
 
     num_warmup_steps: NonNegativeFloat = 0
@@ -64,9 +64,9 @@ class Noam(AlchemyTrainScheduler):
 
 
 def _hidden_size(model: AlchemyModel) -> int:
-    """That of a `config` as transformers has it, the model's own or its module's."""
+    """Return the hidden size from a transformers `config` of the model or its module."""
     configs = [getattr(owner, "config", None) for owner in (model, model.module)]
     sizes = [getattr(config, name, None) for config in configs for name in ("hidden_size", "d_model")]
     if size := next(filter(None, sizes), None):
         return int(size)
-    raise AlchemyError("Noam must know the hidden size of the model", section="sched", hint="set model_size")
+    raise AlchemyError("Noam needs the hidden size of the model", section="sched", hint="set model_size")

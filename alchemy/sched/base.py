@@ -1,6 +1,6 @@
-"""The contract of a schedule: the steps it counts, the pipes it calls, the learning rate it writes."""
+"""The base class of training schedules: counts steps, calls the schedule pipes, sets the learning rate."""
 
-# annotations are evaluated here: schedules in other modules inherit these fields with their types
+# no postponed annotations: schedules in other modules inherit these fields with their types
 
 import itertools
 import math
@@ -18,23 +18,23 @@ from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipe
 from alchemy.registry import Registrable, build, parameters
 from alchemy.sched.pipe_calls import PipeCalls
 
-# saved with the names that they have as attributes
+# saved under their attribute names
 COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "epochs_done", "num_updates", "lr_start")
 
 
 class _TorchSchedule(Protocol):
-    """What an older schedule sets as `lr_sched`: a scheduler of torch, or one that is called like it."""
+    """The `lr_sched` of an old-style schedule: a torch scheduler or a compatible object."""
 
     def step(self) -> None: ...
 
 
 @dataclass(kw_only=True, eq=False)
 class AlchemyTrainScheduler(Registrable):
-    """Counts, calls the pipes, and writes the learning rate. Alone it keeps the rate constant.
+    """Base class of schedules. On its own, it keeps the learning rate constant.
 
-    A schedule is a dataclass whose fields are its keywords, and defines `lr_at`. One with a constructor of its own
-    stores its keywords as attributes of the same names and calls `super().__init__` last. An old one calls
-    `super().__init__()` and sets `self.lr_sched` to a scheduler of torch.
+    A schedule is a dataclass whose fields are its options, and defines `lr_at`. A schedule with its own constructor
+    stores its options as attributes with the same names and calls `super().__init__` last. An old-style schedule calls
+    `super().__init__()` and sets `self.lr_sched` to a torch scheduler.
     """
 
     epochs: PositiveFloat | None = None
@@ -45,16 +45,16 @@ class AlchemyTrainScheduler(Registrable):
         self.run: Run = current_run()
         self.cur_epoch = self.cur_step = self.cur_step_this_epoch = -1
         self.num_updates = self.epochs_done = 0
-        self.cut_short = False  # whether the end of an epoch was made before all of it was read
-        # a schedule of an older project may have set it before it called ours
+        self.cut_short = False  # whether the epoch ended before all data was read
+        # an old-style schedule may set it before it calls this constructor
         self.lr_sched: _TorchSchedule | None = vars(self).get("lr_sched")
-        self.lr_start = 0  # the update, or epoch, at which the curve begins
-        self._changed: dict[str, Any] = {}  # settings that a reset has given
-        self._curve_length: int | None = None  # updates of the curve, where a reset has given it one of its own
-        self._part_end: int | None = None  # the last update of a training whose last epoch is cut short
+        self.lr_start = 0  # the update or epoch at which the curve starts
+        self._changed: dict[str, Any] = {}  # settings changed by a reset
+        self._curve_length: int | None = None  # length of the curve in updates, if set by a reset
+        self._part_end: int | None = None  # the last update if the last epoch is partial
         tables = self.cfg.get("pipes") or []
         self.pipes = [build(SchedPipeline, table, section=f"sched.pipes.{i}") for i, table in enumerate(tables)]
-        # a list for each moment, made once: pipes of other moments cost nothing there
+        # one list per hook, so that pipes of other hooks cost nothing
         self.begin_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginEpochPipeline)]
         self.end_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndEpochPipeline)]
         self.begin_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginStepPipeline)]
@@ -70,9 +70,9 @@ class AlchemyTrainScheduler(Registrable):
 
     # -- epochs and steps
     def __iter__(self) -> Iterator[int]:
-        """The epochs from the one that comes next; the pipes at the beginning of each run here."""
+        """Yield the remaining epochs, and run the begin-epoch pipes of each."""
         self._check_end()
-        inside = 0 <= self.epochs_done <= self.cur_epoch  # a training that is taken up within an epoch
+        inside = 0 <= self.epochs_done <= self.cur_epoch  # resumed within an epoch
         first = self.cur_epoch if inside else self.cur_epoch + 1
         for epoch in itertools.count(first) if self.epochs is None else range(first, math.ceil(self.epochs)):
             if (self.finished or self.run.stop_request.reason) and not inside:
@@ -102,49 +102,49 @@ class AlchemyTrainScheduler(Registrable):
 
     def end_train_epoch(self, **kwargs: object) -> None:
         self._calls.run("end_epoch", self.end_epoch_pipes, **kwargs)
-        self.run.listen()
+        self.run.share_stop_requests()
         self.epochs_done += 1
         if self.unit == "epoch":
             self._next_lr()
 
     def reopen_epoch(self) -> None:
-        """Takes back that an epoch is done: it was cut short, and a later training may go on within it."""
+        """Mark an epoch as unfinished: it was cut short, and a later run may continue it."""
         self.epochs_done -= 1
         self.cut_short = True
         if self.unit == "epoch":
             self.write_lr()
 
     def is_pending(self, moment: str) -> bool:
-        """Whether the pipes of a moment were left in the middle, by a signal during an evaluation."""
+        """Return whether a signal interrupted the pipes of this hook during an evaluation."""
         return self._calls.pending is not None and self._calls.pending[0] == moment
 
     @property
     def outputs(self) -> Any:
-        """Those of the step whose end pipes are pending."""
+        """The outputs of the step whose end-step pipes are pending."""
         return self._calls.outputs
 
     @property
     def resumable(self) -> bool:
-        """Whether a state that is saved now can be resumed."""
+        """Whether a checkpoint saved now could be resumed."""
         return self._calls.resumable
 
     # -- how long
     def _check_end(self) -> None:
-        """Says it when nothing ends the training, and works out where a part of an epoch ends."""
+        """Raise an error if training would never end, and compute the end of a partial epoch."""
         stop = self.run.table("stop")
         if self.epochs is None and self.num_training_steps is None and not (stop.get("any") or stop.get("all")):
             hint = "set epochs or num_training_steps"
-            raise AlchemyError("the table does not say how long to train", section="sched", hint=hint)
+            raise AlchemyError("the length of training is not set", section="sched", hint=hint)
         if self.epochs is not None and self.epochs % 1:
             self._part_end = self._updates_in(self.epochs)
             if self._part_end is None and self.num_training_steps is None:
                 hint = "set num_training_steps, or end the pipes with alchemy.pipeline.itr.WithLength"
-                raise AlchemyError(f"epochs is {self.epochs}, of data of unknown length", section="sched", hint=hint)
+                raise AlchemyError(f"epochs = {self.epochs} needs data of known length", section="sched", hint=hint)
 
     @property
     def last_update(self) -> int | None:
-        """The update that ends the training, where updates or a part of an epoch do; the first of them counts."""
-        if self._curve_length is not None:  # of a reset: the curve is so long, and the training where no epochs say it
+        """The update that ends training, by num_training_steps or a partial epoch, whichever comes first."""
+        if self._curve_length is not None:  # set by a reset: ends the curve, and without epochs also training
             return self.lr_start + self._curve_length if self.epochs is None else self._part_end
         return min(filter(None, (self.num_training_steps, self._part_end)), default=None)
 
@@ -155,7 +155,7 @@ class AlchemyTrainScheduler(Registrable):
 
     @property
     def total_updates(self) -> int | None:
-        """Updates in the whole training; None where the data cannot tell their number."""
+        """The total number of updates; None if the length of the data is unknown."""
         if self.num_training_steps is not None or self.epochs is None:
             return self.num_training_steps
         return self._updates_in(self.epochs)
@@ -163,37 +163,37 @@ class AlchemyTrainScheduler(Registrable):
     def _updates_in(self, epochs: float) -> int | None:
         steps = _steps_per_epoch(self.run)
         period = self.run.updater.period
-        # 0.7 of 10 updates are 7, though the product lies a rounding above
+        # 0.7 of 10 updates is 7, although the product is slightly larger
         return None if steps is None else math.ceil(epochs * math.ceil(steps / period) - 1e-9)
 
     def horizon(self) -> int:
-        """The length of the curve in its unit, from where it begins."""
+        """Return the length of the curve in its unit, from its start."""
         if self.unit == "step" and self._curve_length is not None:
             return self._curve_length
         total = self.epochs if self.unit == "epoch" else self.total_updates
         if total is None:
             hint = "set num_training_steps, or end the pipes with alchemy.pipeline.itr.WithLength"
             raise AlchemyError(
-                f"{type(self).__name__} must know how long training is, and neither the table nor the data says it",
+                f"{type(self).__name__} needs the length of training, but neither the config nor the data defines it",
                 section="sched",
                 hint="set epochs" if self.epochs is None else hint,
             )
         return max(1, math.ceil(total) - self.lr_start)
 
     def warmup(self, number: float) -> int:
-        """A warm-up in updates (or epochs); a number between 0 and 1 is a share of the horizon."""
+        """Return the warmup in updates (or epochs); a number between 0 and 1 is a fraction of the horizon."""
         return round(number * self.horizon()) if 0 < number < 1 else int(number)
 
     # -- the learning rate
     def lr_at(self, base: float, t: int) -> float:
-        """The rate after `t` updates (or epochs) of a group that was made with the rate `base`."""
+        """Return the learning rate after `t` updates (or epochs) of a group with the initial rate `base`."""
         return base
 
     def settle(self) -> None:
-        """Works out what the curve needs beside its keywords, before the first rate and after a reset."""
+        """Compute derived values of the curve, before the first learning rate and after a reset."""
 
     def after_eval(self, results: Mapping[str, Any]) -> None:
-        """Called with the numbers of every evaluation."""
+        """Called with the results of every evaluation."""
 
     def step_lr(self) -> None:
         """Called after every update."""
@@ -202,9 +202,7 @@ class AlchemyTrainScheduler(Registrable):
             self._next_lr()
         if self.finished:
             part = self.last_update == self._part_end
-            self.run.stop_together(
-                f"{self.epochs} epochs are over" if part else f"{self.last_update:,} updates are made"
-            )
+            self.run.stop_together(f"reached {self.epochs} epochs" if part else f"reached {self.last_update:,} updates")
 
     def _change(self, settings: Mapping[str, Any]) -> None:
         for key, value in settings.items():
@@ -218,21 +216,21 @@ class AlchemyTrainScheduler(Registrable):
             self.write_lr()
 
     def write_lr(self) -> None:
-        """Writes the rate of now into the optimizer's groups."""
+        """Set the current learning rate in the optimizer's groups."""
         optim = self.run.optim
         if optim is None or self.lr_sched is not None:
             return
         t = (self.epochs_done if self.unit == "epoch" else self.num_updates) - self.lr_start
         for group in optim.param_groups:
-            # torch's name for the rate that a group was made with; kept, so that the two kinds of schedule agree
+            # torch's name for the initial rate of a group, shared with torch schedulers
             base: Any = group.setdefault("initial_lr", group["lr"])
             group["lr"] = self.lr_at(base, t)
 
     def reset_lr_sched(self, **kwargs: Any) -> None:
-        """Begins the curve again from here, with other settings where `kwargs` give them."""
+        """Restart the curve from here, with the settings in `kwargs`."""
         if self.lr_sched is not None:
             if type(self).reset_lr_sched is not AlchemyTrainScheduler.reset_lr_sched:
-                return  # the one that calls this makes it anew
+                return  # the overriding method, which calls this, creates a new one
             raise AlchemyError(
                 f"{type(self).__name__} sets lr_sched itself", hint="define reset_lr_sched(self, **kwargs) in it"
             )
@@ -271,11 +269,11 @@ class AlchemyTrainScheduler(Registrable):
 
 
 def build_sched(run: Run) -> AlchemyTrainScheduler:
-    """The schedule that `[sched]` names."""
+    """Build the schedule of `[sched]`."""
     table = run.table("sched")
     if not table:
-        hint = 'such as type = "alchemy.sched.LineWarmup" and epochs = 3'
-        raise AlchemyError("training needs a table [sched]", section="sched", hint=hint)
+        hint = 'for example type = "alchemy.sched.LineWarmup" and epochs = 3'
+        raise AlchemyError("training needs a [sched] table", section="sched", hint=hint)
     sched: AlchemyTrainScheduler = build(AlchemyTrainScheduler, table, drop=("pipes",), section="sched")
     return sched
 

@@ -1,4 +1,4 @@
-"""The calls of schedule pipes: one after another, and from the one that a signal has interrupted after a resume."""
+"""Call schedule pipes in order, and after a resume from the one that was interrupted."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Pipe = Callable[..., Mapping[str, Any] | None]
 
 
 class PipeCalls:
-    """Hands keywords from pipe to pipe, and knows which one is running.
+    """Passes keywords from pipe to pipe, and tracks which one is running.
 
-    A state that is saved while a pipe evaluates holds what this pipe was given; the resumed run calls it again.
+    A checkpoint saved while a pipe evaluates contains the arguments of that pipe; the resumed run calls it again.
     """
 
     def __init__(self) -> None:
-        self.pending: tuple[str, int] | None = None  # the moment, and the place of the pipe that is running
-        self.passed: Mapping[str, Any] | None = None  # what the pipes before it have left for it
-        self.outputs: Any = None  # of the step whose end pipes are running
+        self.pending: tuple[str, int] | None = None  # the hook, and the index of the running pipe
+        self.passed: Mapping[str, Any] | None = None  # keywords returned by the pipe before it
+        self.outputs: Any = None  # of the step whose end-step pipes are running
 
     def run(self, moment: str, pipes: Sequence[Pipe], *args: object, **kwargs: object) -> None:
         first: int = 0
@@ -28,14 +28,14 @@ class PipeCalls:
             first, passed = self.pending[1], dict(self.passed or {})
         for number in range(first, len(pipes)):
             self.pending, self.passed = (moment, number), passed
-            answer = pipes[number](*args, **passed)
-            # a pipe that returns nothing has changed nothing
-            passed = passed if answer is None else answer
+            result = pipes[number](*args, **passed)
+            # a pipe that returns None changes nothing
+            passed = passed if result is None else result
         self.pending = self.passed = None
 
     @property
     def resumable(self) -> bool:
-        """Whether a state that is saved now can be resumed: the pipe that is running needs what it was given."""
+        """Whether a checkpoint saved now could be resumed: it must contain the arguments of the running pipe."""
         return self.pending is None or (self.pending[0] != "begin_step" and _is_plain([self.outputs, self.passed]))
 
     def state_dict(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class PipeCalls:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a checkpoint can hold a value: numbers, texts, tensors, and what is made of them."""
+    """Return whether a checkpoint can contain a value: numbers, strings, tensors, and containers of them."""
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The schedules that follow a curve or a score."""
+"""Schedules that follow a curve or a score."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alchemy.sched.base import AlchemyTrainScheduler
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Constant(AlchemyTrainScheduler):
-    """The rate as it is, after a warm-up if there is one."""
+    """A constant learning rate after an optional warmup."""
 
     num_warmup_steps: NonNegativeFloat = 0
 
@@ -32,23 +32,23 @@ class Constant(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class LineWarmup(AlchemyTrainScheduler):
-    """A line up over the warm-up, then a line down to nothing at the end of training."""
+    """Linear warmup, then linear decay to 0 at the end of training."""
 
     num_warmup_steps: NonNegativeFloat = 0
     factor: FiniteFloat = 1.0
-    # the lengths that were said to be odd: a resume settles them again
-    _told: tuple[int, int] | None = field(default=None, init=False)
+    # the lengths already warned about: a resume computes them again
+    _warned: tuple[int, int] | None = field(default=None, init=False)
 
     def settle(self) -> None:
         self._total, self._warmup = self.horizon(), self.warmup(self.num_warmup_steps)
         lengths = (self._warmup, self._total)
         if (
             self._warmup >= self._total
-            and self._told != lengths
+            and self._warned != lengths
             and not (self.run.limits.max_batches or self.run.limits.overfit)
         ):
-            self._told = lengths
-            logger.warning("[sched] the warm-up of {} is as long as training, which has {}", *lengths)
+            self._warned = lengths
+            logger.warning("[sched] the warmup ({}) is not shorter than training ({})", *lengths)
 
     def lr_at(self, base: float, t: int) -> float:
         return base * self.factor * lr_curves.linear(t, warmup=self._warmup, total=self._total)
@@ -57,7 +57,7 @@ class LineWarmup(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Step(AlchemyTrainScheduler):
-    """Times `gamma` every `step_size`."""
+    """Multiply by `gamma` every `step_size`."""
 
     step_size: PositiveInt
     gamma: FiniteFloat = 0.1
@@ -69,7 +69,7 @@ class Step(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class MultiStep(AlchemyTrainScheduler):
-    """Times `gamma` at every milestone."""
+    """Multiply by `gamma` at every milestone."""
 
     milestones: Sequence[NonNegativeInt]
     gamma: FiniteFloat = 0.1
@@ -81,7 +81,7 @@ class MultiStep(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Exponential(AlchemyTrainScheduler):
-    """Times `gamma` every time."""
+    """Multiply by `gamma` every update or epoch."""
 
     gamma: FiniteFloat
 
@@ -92,11 +92,11 @@ class Exponential(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Cosine(AlchemyTrainScheduler):
-    """A line up over the warm-up, then half a wave down to `eta_min`.
+    """Linear warmup, then cosine decay to `eta_min`.
 
-    Without `t_max` the wave ends with training. With `t_max` it ends there and rises again, as torch's does.
-    `restarts` jump back up that many times on the way; with `t_0`, a fall takes that long, the next `t_mult` times
-    as long, without end.
+    Without `t_max`, the decay ends with training. With `t_max`, it ends there and the rate rises again, as in torch.
+    `restarts` is the number of warm restarts. With `t_0`, the first cycle has that length, and each next cycle is
+    `t_mult` times as long.
     """
 
     num_warmup_steps: NonNegativeFloat = 0
@@ -127,7 +127,7 @@ class Cosine(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Polynomial(AlchemyTrainScheduler):
-    """A line up over the warm-up, then down to `lr_end` with a power of what is left."""
+    """Linear warmup, then polynomial decay to `lr_end`."""
 
     num_warmup_steps: NonNegativeFloat = 0
     power: FiniteFloat = 1.0
@@ -147,7 +147,7 @@ class Polynomial(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class InverseSqrt(AlchemyTrainScheduler):
-    """A line up over the warm-up, from `warmup_init_lr`, then down with the root of the updates."""
+    """Linear warmup from `warmup_init_lr`, then decay with the inverse square root of the number of updates."""
 
     num_warmup_steps: NonNegativeFloat = 0
     timescale: PositiveInt | None = None
@@ -157,7 +157,7 @@ class InverseSqrt(AlchemyTrainScheduler):
         self._warmup = self.warmup(self.num_warmup_steps)
 
     def lr_at(self, base: float, t: int) -> float:
-        # without a warm-up the curve needs a scale all the same; transformers takes 10,000
+        # without a warmup, the curve still needs a scale; transformers uses 10,000
         factor = lr_curves.inverse_sqrt(t, warmup=self._warmup, timescale=self.timescale or self._warmup or 10_000)
         return base * factor if t >= self._warmup else self.warmup_init_lr + (base - self.warmup_init_lr) * factor
 
@@ -165,7 +165,7 @@ class InverseSqrt(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Plateau(AlchemyTrainScheduler):
-    """Times `factor` when `monitor`, a number of the evaluations, has not become better for `patience` of them."""
+    """Multiply by `factor` when the evaluation metric `monitor` has not improved for `patience` evaluations."""
 
     monitor: str = "dev/loss"
     mode: Literal["min", "max"] = "min"
@@ -175,7 +175,7 @@ class Plateau(AlchemyTrainScheduler):
     threshold_mode: Literal["rel", "abs"] = "rel"
     cooldown: NonNegativeInt = 0
     min_lr: FiniteFloat = 0.0
-    unit: Literal["step", "epoch"] = field(default="step", init=False)  # it follows evaluations
+    unit: Literal["step", "epoch"] = field(default="step", init=False)  # follows evaluations
 
     def settle(self) -> None:
         self._watch = BadScores(
@@ -196,11 +196,11 @@ class Plateau(AlchemyTrainScheduler):
             return
         if name not in results:
             hint = did_you_mean(name, results) or f"it has {', '.join(results)}"
-            raise AlchemyError(f"the evaluation gave no {self.monitor!r}", section="sched", hint=hint)
-        if self._watch.see(float(results[name])):
+            raise AlchemyError(f"the evaluation has no metric {self.monitor!r}", section="sched", hint=hint)
+        if self._watch.update(float(results[name])):
             self._cuts += 1
             self.write_lr()
-            logger.info("{} has not become better: the learning rate is now {}", self.monitor, self.run.optim.get_lr())
+            logger.info("{} has not improved: the learning rate is now {}", self.monitor, self.run.optim.get_lr())
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "cuts": self._cuts, "watch": self._watch.state_dict()}

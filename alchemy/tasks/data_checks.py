@@ -17,7 +17,7 @@ from alchemy.models.text_model import TextModel
 from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import Encode, EncodeWords
 from alchemy.progress import Bar
-from alchemy.seeds import at_sample, unchanged_generators
+from alchemy.seeds import preserve_rng_state, set_current_sample
 
 if TYPE_CHECKING:
     from alchemy.model import AlchemyModel
@@ -33,9 +33,9 @@ class Samples(Protocol):
 
 def samples_of(source: Samples, most: int | None = None) -> Iterator[tuple[int, Any]]:
     """Yield the samples with their indices, without changing the state of the random generators."""
-    with unchanged_generators():
+    with preserve_rng_state():
         for index in range(len(source))[:most]:
-            at_sample(0, index)
+            set_current_sample(0, index)
             yield index, source[index]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from loguru import logger
 
 from alchemy.pipeline import where_in
-from alchemy.seeds import at_sample, unchanged_generators
+from alchemy.seeds import preserve_rng_state, set_current_sample
 
 if TYPE_CHECKING:
     from alchemy.tasks.data_checks import Samples
@@ -25,9 +25,9 @@ def log_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], spli
     chosen = {int(place) for place in np.linspace(0, len(sizes) - 1, min(len(sizes), SAMPLED))}
     longest = int(np.argmax(sizes))
     found = {}
-    with unchanged_generators():
+    with preserve_rng_state():
         for index in sorted({*chosen, longest}):
-            at_sample(0, index)
+            set_current_sample(0, index)
             found[index] = sum(len(task.tokenizer.encode(text)) for text in task.texts(source[index]))
     counts = np.array([found[index] for index in sorted(chosen)])
     log_lengths(split, counts, found[longest], lambda: where_in(source, longest))

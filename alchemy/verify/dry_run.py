@@ -27,7 +27,7 @@ from alchemy.launch.project_imports import reach
 from alchemy.loop import evaluate, infer, progress_bar
 from alchemy.optim import AlchemyOptimizer
 from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
-from alchemy.state import keep_state
+from alchemy.state import open_state
 from alchemy.verify.memory import Memory, free_memory, kept_by_autograd, measure
 from alchemy.verify.trial_runs import OF_WORKERS
 
@@ -87,7 +87,7 @@ class _Deep:
             with self._stage("the set-up"):
                 if isinstance(runner, AlchemyTrainer):
                     runner.set_up()
-                    keep_state(run)
+                    open_state(run)
                 else:
                     prepare(run)
             self._data()

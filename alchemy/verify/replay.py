@@ -22,7 +22,7 @@ from alchemy.checkpoint.run_state import restore
 from alchemy.config.load import prepare_cfg
 from alchemy.context import Run
 from alchemy.data.peek import describe
-from alchemy.errors import AlchemyError, in_words
+from alchemy.errors import AlchemyError, format_error
 from alchemy.launch.device import alloc
 from alchemy.launch.project_imports import reach
 from alchemy.loop import train
@@ -252,7 +252,7 @@ class Replay(AlchemyTrainer):
         except Exception as error:  # of the project's code, as it was in the run itself
             if context.update + 1 != report.update:
                 raise
-            report.error = in_words(error, "\n  ") + ("" if report.culprit else _traced(error))
+            report.error = format_error(error, "\n  ") + ("" if report.culprit else _traced(error))
             return
         if context.stop_request.signal is None:
             hint = f"the last one is {context.update}"

@@ -115,10 +115,10 @@ def test_what_cannot_be_saved_is_told_once_and_stays_as_it_is(tmp_path: Path, wa
     for _ in range(2):
         model.save(tmp_path / "saved")
     (told,) = warnings
-    assert told == "1._extra_state (object): neither a JSON value nor a tensor, so it is not saved with the weights"
+    assert told == "1._extra_state (object) is neither a JSON value nor a tensor and is not saved with the weights"
     other.load(tmp_path / "saved")
     assert other.module[1].seen == "before"
-    assert warnings[1].endswith("saved has no 1._extra_state of model: it stays as it is")
+    assert warnings[1].endswith("saved has no 1._extra_state for model: keeping the current value")
 
 
 def test_other_programs_find_the_weights_alone_and_theirs_are_taken(tmp_path: Path, warnings: list[str]) -> None:

@@ -71,7 +71,7 @@ def test_a_record_goes_on_with_its_own_tokenizer(trained: Path, now: str, capsys
         Words.train(["other words"]).save("words")
     longer = ["--set", "sched.epochs=2", "--allow", "sched.epochs"]
     assert main(["resume", str(trained), "--device", "-1", *longer]) == 0
-    told = "the tokenizer of 'input_ids' in the config is gone, or another one by now: that of the record is used"
+    told = "the tokenizer of 'input_ids' in the config is missing or has changed: using the tokenizer of the record"
     assert (told in capsys.readouterr().out) == (now != "the same")
     named = "words" if now == "the same" else f"{trained}/tokenizer/input_ids"
     assert f'tokenizer = "{named}"' in (trained / "cfg.toml").read_text()

@@ -164,7 +164,7 @@ def test_a_record_from_another_machine_needs_no_ceremony(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other home"))
     monkeypatch.setattr(trust, "_written", set())
-    assert trust.entries() == {} and trust.foreign_record(own)
+    assert trust.entries() == {} and trust.untrusted_record(own)
     for command in ("test R --device -1", "replay R --update 2 --device -1", "check C --deep", "data peek C"):
         assert start(command, own) == 0, capsys.readouterr()
 

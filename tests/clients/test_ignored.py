@@ -36,22 +36,22 @@ def test_ignored(tmp_path, start):
     done = start(tmp_path, "script.py", code=1)
     assert done.stdout.endswith("done\nalso later ones\nother exit functions run\n")
     last = done.stderr.splitlines()[-1]
-    assert last == "error: a run failed and the script did not look at its result"
+    assert last == "error: a run failed and the script ignored its result"
     assert done.stdout.count("Broken could not be built") == 1
-    assert done.stderr.count("did not look") == 1
+    assert done.stderr.count("ignored its result") == 1
 
 
 def test_ignored_in_a_module_of_the_script_with_runs_in_processes(tmp_path, start):
     (tmp_path / "helper.py").write_text(HELPER)
     (tmp_path / "script.py").write_text("import helper\n\nif __name__ == '__main__':\n    helper.train()\n")
-    assert "did not look at its result" in start(tmp_path, "script.py", code=1).stderr
+    assert "the script ignored its result" in start(tmp_path, "script.py", code=1).stderr
 
 
 def test_a_program_that_calls_it_for_others_keeps_its_exit_code(tmp_path, start):
     (tmp_path / "helper.py").write_text(HELPER.replace("toy.config(sched__epochs=1), ", ""))
     (tmp_path / "test_helper.py").write_text(TESTED)
     done = start(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_helper.py")
-    assert "did not look" not in done.stderr
+    assert "ignored its result" not in done.stderr
 
 
 def unseen_after(code):
@@ -90,13 +90,13 @@ def test_the_error_of_a_script_keeps_its_own_exit_code(monkeypatch, capsys):
     monkeypatch.setattr(sys, "last_value", ValueError("x"), raising=False)
     monkeypatch.setattr(results, "_script", vars(sys.modules["__main__"]))
     results._fail_if_unseen()
-    assert "did not look" not in capsys.readouterr().err
+    assert "ignored its result" not in capsys.readouterr().err
 
 
 def test_a_script_that_another_program_runs_does_not_end_that_program(capsys):
     unseen_after("")
     results._fail_if_unseen()
-    assert "did not look" not in capsys.readouterr().err
+    assert "ignored its result" not in capsys.readouterr().err
     assert results._exit_code is None
 
 

@@ -210,17 +210,18 @@ def test_a_tokenizer_folder_names_no_other_module(project: Path) -> None:
 # the functions that import what a text names, and where the text comes from; a new one must be vetted, or be constant
 IMPORTS = {"import_module", "resolve", "resolve_registered_module", "from_registry", "import_named", "import_function"}
 KNOWN = {
-    "type": """cli/generate.py:texts_task data/import_named.py:_inner nn/losses.py:_outside optim/build.py:_class_of
+    "type": """cli/generate.py:texts_task data/import_named.py:_build_nested nn/losses.py:_find_external
+        optim/build.py:_class_of
         optim/optimizers.py:__init__ pipeline/__init__.py:_build_pipe pipeline/__init__.py:resolve_pipe
         plain_model.py:_maker plain_model.py:build_model predictor.py:_keeps predict_inputs.py:takes_rows
         records/local_copies.py:_use_own_sides registry.py:build tasks/pairs.py:_reads_text
         tasks/relation.py:_reads_marks verify/trial_runs.py:_class_of""",
-    "runner": "runner.py:_runner_of verify/dry_run.py:check",
+    "runner": "runner.py:_runner_class verify/dry_run.py:check",
     "NAMES_CODE": """data/loader.py:get_dataloader pipeline/itr.py:function_of predict_inputs.py:__init__
         predict_inputs.py:_find_collate""",
     "any key: importable text": "tasks/learn_tokenizer.py:learn_tokenizer tasks/learn_tokenizer.py:has_size_option",
     "a manifest, by is_known": "text/base.py:load_tokenizer",
-    "the caller": """data/import_named.py:_find data/import_named.py:import_function model.py:from_registry
+    "the caller": """data/import_named.py:_resolve data/import_named.py:import_function model.py:from_registry
         registry.py:_import registry.py:from_registry task.py:from_registry""",
     "constants": """cli/options.py:command export/exporter.py:exporter_of optional_packages.py:import_package
         lazy.py:fetch lazy.py:lazy model.py:backward

@@ -75,7 +75,7 @@ def test_a_state_of_any_update_goes_on_with_the_same_rates(table: dict[str, Any]
         """The rates after an update; each ends an epoch, and its evaluation is better, worse, better.."""
         run.train_sched.cur_epoch += 1
         run.train_sched.step_lr()
-        run.evaluated("dev", {"loss": (1.0, 3.0, 2.0)[run.update % 3]})
+        run.record_scores("dev", {"loss": (1.0, 3.0, 2.0)[run.update % 3]})
         run.train_sched.end_train_epoch()
         return run.optim.get_lr()
 
@@ -109,9 +109,9 @@ def test_plateau_is_that_of_torch(mode: str, threshold_mode: str) -> None:
     with training(table) as run:
         for score in scores:
             other.step(score)
-            run.evaluated("dev", {"score": score})
-            run.evaluated("test", {"score": 0.0})  # another split does not count
+            run.record_scores("dev", {"score": score})
+            run.record_scores("test", {"score": 0.0})  # another split does not count
             run.train_sched.step_lr()
             assert run.optim.get_lr() == pytest.approx([optimizer.param_groups[0]["lr"]])
-        with pytest.raises(AlchemyError, match=r"gave no 'dev/score'; did you mean 'scores'"):
-            run.evaluated("dev", {"scores": 1.0})
+        with pytest.raises(AlchemyError, match=r"has no metric 'dev/score'; did you mean 'scores'"):
+            run.record_scores("dev", {"scores": 1.0})

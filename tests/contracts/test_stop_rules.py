@@ -56,12 +56,12 @@ def at(**values: Any) -> Any:
 
 
 REACHED = {
-    "epochs": (Epochs(epochs=2), at(cur_epoch=1, epochs_done=2), "2 epochs are over"),
-    "a fraction": (Epochs(epochs=1.5), at(cur_epoch=1, epochs_done=1, cur_step_this_epoch=1), "1.5 epochs are over"),
-    "updates": (Updates(updates=10_000), at(update=10_000), "10,000 updates are made"),
-    "hours": (Time(hours=1.5, minutes=30), at(elapsed=7200.0), "2.0 hours are over"),
-    "minutes": (Time(seconds=90), at(elapsed=90.5), "1.5 minutes are over"),
-    "seconds": (Time(seconds=5), at(elapsed=5.0), "5.0 seconds are over"),
+    "epochs": (Epochs(epochs=2), at(cur_epoch=1, epochs_done=2), "reached 2 epochs"),
+    "a fraction": (Epochs(epochs=1.5), at(cur_epoch=1, epochs_done=1, cur_step_this_epoch=1), "reached 1.5 epochs"),
+    "updates": (Updates(updates=10_000), at(update=10_000), "reached 10,000 updates"),
+    "hours": (Time(hours=1.5, minutes=30), at(elapsed=7200.0), "reached the time limit of 2.0 hours"),
+    "minutes": (Time(seconds=90), at(elapsed=90.5), "reached the time limit of 1.5 minutes"),
+    "seconds": (Time(seconds=5), at(elapsed=5.0), "reached the time limit of 5.0 seconds"),
 }
 NOT_YET = {
     "epochs": (Epochs(epochs=2), at(cur_epoch=1, epochs_done=1, cur_step_this_epoch=2)),
@@ -98,7 +98,7 @@ def test_fractions_of_an_epoch_end_at_the_step_that_is_meant(epochs):
 def test_the_rate_must_come_down_in_every_group_and_a_warm_up_does_not_count():
     rules = Rules(any=[MinLR(lr=0.1)])
     said = [rules.after_update(at(lrs=lrs)) for lrs in ([0.0, 0.05], [0.05, 0.2], [0.1, 0.11], [0.1, 0.05])]
-    assert said == ["", "", "", "the learning rate has come down to 0.1"]
+    assert said == ["", "", "", "the learning rate has dropped to 0.1"]
 
 
 def evaluations(rule: StopRule, *values: float, split: str = "dev", **scores: float) -> list[str]:
@@ -108,13 +108,13 @@ def evaluations(rule: StopRule, *values: float, split: str = "dev", **scores: fl
 
 def test_patience_counts_evaluations_without_progress():
     said = evaluations(Patience(monitor="dev/f1", patience=3), 0.5, 0.91, 0.9, 0.91, 0.3)
-    assert said == ["", "", "", "", "dev/f1 has not passed 0.91 for 3 evaluations"]
+    assert said == ["", "", "", "", "dev/f1 has not improved on 0.91 for 3 evaluations"]
     assert evaluations(Patience(monitor="dev/f1", patience=1), NAN)[-1] == "dev/f1 was never finite for 1 evaluations"
 
 
 def test_patience_wants_a_gain_of_min_delta_in_its_direction():
     rule = Patience(monitor="dev/f1", mode="min", patience=1, min_delta=0.1)
-    assert evaluations(rule, 0.5, 0.3, 0.25)[1:] == ["", "dev/f1 has not passed 0.3 for 1 evaluations"]
+    assert evaluations(rule, 0.5, 0.3, 0.25)[1:] == ["", "dev/f1 has not improved on 0.3 for 1 evaluations"]
 
 
 @pytest.mark.parametrize("patience", [0, -1])
@@ -142,10 +142,10 @@ def rows(rule: StopRule, *values: float) -> list[str]:
 
 
 DIVERGES = {
-    "nan": (Divergence(rows=2), [1.0, NAN, 2.0, NAN, NAN], "to nan for 2 log rows; its best was 1"),
+    "nan": (Divergence(rows=2), [1.0, NAN, 2.0, NAN, NAN], "to nan for 2 log rows; the best value was 1"),
     "from the start": (Divergence(rows=1), [NAN], "to nan for 1 log rows"),
-    "factor": (Divergence(factor=2.0, rows=1), [3.0, 1.0, 2.0, 2.1], "to 2.1 for 1 log rows; its best was 1"),
-    "limit": (Divergence(limit=5.0, rows=1), [-1.0, 4.0, 5.1], "to 5.1 for 1 log rows; its best was -1"),
+    "factor": (Divergence(factor=2.0, rows=1), [3.0, 1.0, 2.0, 2.1], "to 2.1 for 1 log rows; the best value was 1"),
+    "limit": (Divergence(limit=5.0, rows=1), [-1.0, 4.0, 5.1], "to 5.1 for 1 log rows; the best value was -1"),
 }
 
 
@@ -159,7 +159,7 @@ def test_divergence_is_what_goes_on_for_a_number_of_rows(rule, values, reason):
 def test_tokens_are_counted_when_numbers_are_logged():
     rules = Rules(any=[Tokens(tokens=1e6)])
     assert rules.after_log(at(tokens=999_999), {}) == rules.after_update(at(tokens=1_000_100)) == ""
-    assert rules.after_log(at(tokens=1_000_100), {}) == "1,000,100 tokens are seen"
+    assert rules.after_log(at(tokens=1_000_100), {}) == "reached 1,000,100 tokens"
 
 
 def test_any_number_can_be_followed():
@@ -173,13 +173,13 @@ def test_a_number_that_the_log_does_not_have_is_told_of_once():
     with warned("DEBUG") as said:
         found = [rows(rule, 0.2, 0.1) for rule in (Target(monitor="train/los", value=0.0), Patience(monitor="dev/los"))]
     assert found == [["", ""], ["", ""]]
-    assert said == ["Target watches 'train/los', which is not in the log of the training; did you mean 'train/loss'?"]
+    assert said == ["Target monitors 'train/los', which is not a logged training metric; did you mean 'train/loss'?"]
 
 
 def test_the_first_of_any_stops_and_its_reason_stands():
     rules = Rules(any=[Updates(updates=3), Updates(updates=2), Time(seconds=1)])
     assert rules.after_update(at(update=1)) == ""
-    assert rules.after_update(at(update=3, elapsed=1.0)) == "3 updates are made"
+    assert rules.after_update(at(update=3, elapsed=1.0)) == "reached 3 updates"
 
 
 def test_all_must_have_been_reached_each_at_its_own_time():
@@ -187,15 +187,17 @@ def test_all_must_have_been_reached_each_at_its_own_time():
     assert rules.after_eval(at(), "dev", {"f1": 0.95}) == ""
     assert rules.after_eval(at(), "dev", {"f1": 0.1}) == ""
     assert rules.after_update(at(update=1)) == ""
-    assert rules.after_update(at(update=2)) == "dev/f1 is 0.95 and has reached 0.9 and 2 updates are made"
+    assert rules.after_update(at(update=2)) == "dev/f1 is 0.95 and has reached 0.9 and reached 2 updates"
     assert rules.after_log(at(), {}) != ""  # and stay reached
 
 
 def test_either_list_can_stop():
     rules = Rules(any=[Updates(updates=9)], all=[Updates(updates=2), Time(seconds=5)])
     assert rules.after_update(at(update=2)) == ""
-    assert rules.after_update(at(update=9)) == "9 updates are made"
-    assert rules.after_update(at(update=3, elapsed=5.0)) == "2 updates are made and 5.0 seconds are over"
+    assert rules.after_update(at(update=9)) == "reached 9 updates"
+    assert (
+        rules.after_update(at(update=3, elapsed=5.0)) == "reached 2 updates and reached the time limit of 5.0 seconds"
+    )
 
 
 def test_no_rules_never_stop():
@@ -257,7 +259,7 @@ def test_another_rule_at_the_same_place_begins_afresh():
     old, new = Rules(any=[Patience(monitor="dev/f1")]), Rules(any=[Divergence()], all=[Updates(updates=1)])
     with warned("DEBUG") as said:
         new.load_state_dict(old.state_dict())
-    assert said == ["[stop] has no any.0.Patience any more: what it had counted is dropped"]
+    assert said == ["[stop] no longer has any.0.Patience: its saved state is discarded"]
     assert new.after_log(at(), {"train/loss": 1.0}) == ""
 
 
@@ -268,7 +270,7 @@ def test_rules_are_built_from_the_table():
     patience = {"type": "alchemy.stop.Patience", "monitor": "dev/score", "patience": 1}
     with Run(config(stop={"any": [{"type": "alchemy.stop.Updates", "updates": 2}], "all": [patience]})) as run:
         rules = build_rules(run)
-    assert rules.after_update(at(update=2)) == "2 updates are made"
+    assert rules.after_update(at(update=2)) == "reached 2 updates"
     assert list(rules.state_dict()["rules"]) == ["all.0.Patience"]
     with Run(config()) as run:
         assert build_rules(run).after_update(run) == ""
@@ -308,11 +310,11 @@ def test_a_rule_that_cannot_be_meant_is_refused(table, message):
 # -- in a training: 4 epochs of 4 steps, numbers logged every 2 updates
 
 STOPS: dict[str, dict[str, Any]] = {
-    "a fraction": {"type": "Epochs", "epochs": 1.5, "ends": (6, "1.5 epochs are over")},
-    "whole epochs": {"type": "Epochs", "epochs": 2, "ends": (8, "2 epochs are over")},
-    "updates": {"type": "Updates", "updates": 5, "ends": (5, "5 updates are made")},
-    "tokens": {"type": "Tokens", "tokens": 20, "ends": (6, "24 tokens are seen")},
-    "time": {"type": "Time", "seconds": 1e-9, "ends": (1, "0.0 seconds are over")},
+    "a fraction": {"type": "Epochs", "epochs": 1.5, "ends": (6, "reached 1.5 epochs")},
+    "whole epochs": {"type": "Epochs", "epochs": 2, "ends": (8, "reached 2 epochs")},
+    "updates": {"type": "Updates", "updates": 5, "ends": (5, "reached 5 updates")},
+    "tokens": {"type": "Tokens", "tokens": 20, "ends": (6, "reached 24 tokens")},
+    "time": {"type": "Time", "seconds": 1e-9, "ends": (1, "reached the time limit of 0.0 seconds")},
     "target": {"type": "Target", "monitor": "dev/score", "value": 0.0, "ends": (4, "has reached 0")},
     "patience": {
         "type": "Patience",
@@ -322,7 +324,7 @@ STOPS: dict[str, dict[str, Any]] = {
         "ends": (8, "for 1 evaluations"),
     },
     "divergence": {"type": "Divergence", "limit": 0.0, "rows": 2, "ends": (4, "has diverged to")},
-    "rate": {"type": "MinLR", "lr": 0.05, "ends": (8, "the learning rate has come down to 0.05")},
+    "rate": {"type": "MinLR", "lr": 0.05, "ends": (8, "the learning rate has dropped to 0.05")},
 }
 STOPS = {name: {**case, "type": f"alchemy.stop.{case['type']}"} for name, case in STOPS.items()}
 
@@ -342,4 +344,4 @@ def test_rules_alone_may_say_how_long_to_train():
     table = {"any": [{"type": "alchemy.stop.Updates", "updates": 5}]}
     cfg = config(sched={"type": "alchemy.sched.Constant", "pipes": []}, stop=table)
     (result,) = run([cfg], device=[-1], raise_errors=True)
-    assert result.reason == "5 updates are made"
+    assert result.reason == "reached 5 updates"

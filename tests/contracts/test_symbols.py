@@ -69,7 +69,7 @@ def test_globals_may_be_set_again(table):
 def test_frames_refuse_what_exists(table):
     with new_scope():
         table.set("x", 1)
-        with pytest.raises(KeyExists, match=r"'x' is set already, to 1; overwrite it with force_set"):
+        with pytest.raises(KeyExists, match=r"'x' is already set to 1; overwrite it with force_set"):
             table.set("x", 2)
         assert table.try_set("x", 3) is False
         assert table.try_set("y", 4) is True
@@ -103,7 +103,7 @@ def test_only_the_top_frame_is_seen(table):
 
 @pytest.mark.parametrize("use", [lambda t: t.set("x", 1), lambda t: t.try_get("x"), lambda t: "x" in t])
 def test_no_frame(table, use):
-    with pytest.raises(NoFrame, match="no scope to hold local symbols; open one"):
+    with pytest.raises(NoFrame, match="no scope is open for local symbols; open one"):
         use(table)
 
 
@@ -143,7 +143,7 @@ def test_between_runs_there_is_an_empty_table():
     assert type(sym_tbl()) is SymbolTbl
     assert sym_tbl().cfg is None
     assert sym_tbl().model is None
-    with pytest.raises(MissingKey, match="there is no run here; open one"):
+    with pytest.raises(MissingKey, match="no run is active; open one"):
         current_run()
 
 

@@ -33,7 +33,7 @@ ENDS = {
     "score": (4, "a score of rank 1"),
     "epoch": (4, "an epoch of rank 1"),
     "own rule": (STEP + 1, "a rule of rank 1"),
-    "rule": (STEP, f"{STEP} updates are made"),
+    "rule": (STEP, f"reached {STEP} updates"),
 }
 
 
@@ -54,4 +54,4 @@ def test_unused_parameters_that_nobody_looks_for_are_an_error_that_names_the_set
     rows = told(made, "unused, not looked for")
     assert [row["status"] for row in rows] == ["failed"] * 2
     reason = read_info(record(made, "unused, not looked for"))["reason"]
-    assert "write find_unused_parameters = true in [ddp]" in reason
+    assert "set find_unused_parameters = true in [ddp]" in reason

@@ -196,7 +196,7 @@ def test_a_window_that_cannot_be_shared_is_refused(trained: dict[int, Path], ran
     if ranks == 1:
         assert window["status"] == "finished"
     else:
-        assert f"window = 7 cannot be shared by {ranks} processes; make it a multiple of {ranks}" in window["reason"]
+        assert f"window = 7 cannot be divided among {ranks} processes; use a multiple of {ranks}" in window["reason"]
 
 
 @pytest.mark.parametrize("ranks", [1, *RANKS])

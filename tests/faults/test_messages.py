@@ -34,13 +34,13 @@ def test_a_missing_type_is_named(section):
 
 
 def test_missing_key_is_never_empty():
-    with Run({"tag": "x"}), pytest.raises(MissingKey, match="global 'pbar' is not set; there is"):
+    with Run({"tag": "x"}), pytest.raises(MissingKey, match="global 'pbar' is not set; available:"):
         sym_tbl().get_global("pbar")
 
 
 @pytest.mark.parametrize("ty", ["", "Tagger", "..", "no.such.Module", "alchemy.optim.Nothing", 7])
 def test_a_type_that_is_no_import_path_says_what_is_expected(ty):
-    with pytest.raises(AlchemyError, match=r"no module|import path|no AlchemyModel|must be a text"):
+    with pytest.raises(AlchemyError, match=r"no module|import path|no AlchemyModel|must be a string"):
         AlchemyModel.resolve_registered_module(ty)
 
 
@@ -62,5 +62,5 @@ def test_not_implemented_names_what_must_be_defined(call):
 
 
 def test_a_missing_split_is_named():
-    with Run({"tag": "x"}), pytest.raises(AlchemyError, match=r"no data set for the split 'dev'; loaded: none"):
+    with Run({"tag": "x"}), pytest.raises(AlchemyError, match=r"no dataset for the split 'dev'; loaded splits: none"):
         AlchemyTask().dataset("dev")

@@ -137,7 +137,7 @@ def test_build_loss_makes_parts_and_says_what_is_wrong() -> None:
 
 def test_without_a_criterion_only_asking_for_a_loss_is_an_error() -> None:
     loss = build_loss(None)
-    with pytest.raises(AlchemyError, match=r"\[criterion\] a loss is asked for, and the config has no \[criterion\]"):
+    with pytest.raises(AlchemyError, match=r"\[criterion\] a loss is needed, but the config has no \[criterion\]"):
         loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long))
 
 

@@ -24,10 +24,10 @@ def test_what_fits_is_taken_and_the_rest_is_told() -> None:
     assert report.unexpected == ["old.weight"]
     assert torch.equal(module.state_dict()["body.weight"], saved["body.weight"])
     assert str(report).splitlines() == [
-        "3 tensors taken",
-        "2 kept as they are, the file does not have them: new.weight, new.bias",
-        "1 kept as they are, the shapes differ: head.weight: saved [5, 2], here [3, 2]",
-        "1 left in the file, the model does not have them: old.weight",
+        "3 tensors loaded",
+        "2 unchanged, missing from the file: new.weight, new.bias",
+        "1 unchanged, shapes differ: head.weight: saved [5, 2], here [3, 2]",
+        "1 ignored, not in the model: old.weight",
     ]
 
 

@@ -133,7 +133,7 @@ def test_what_cannot_be_is_told() -> None:
         transformer(target_size=9)
     with pytest.raises(AlchemyError, match="dim = 8 is no multiple of heads = 3"):
         transformer(heads=3)
-    with pytest.raises(AlchemyError, match="a row has 9 tokens, and there are places for 8"):
+    with pytest.raises(AlchemyError, match="a row has 9 tokens, but there are only 8 positions"):
         transformer(places="learned", max_positions=8)(rows_of([[3] * 9]), before(1, 2))
     with pytest.raises(
         AlchemyError, match=r"places must be one of 'sinusoidal', .*, not the text 'sinus'; did you mean 'sinusoidal'"

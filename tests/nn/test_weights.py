@@ -38,7 +38,7 @@ def test_a_full_disk_is_one_error_and_leaves_no_half_folder(tmp_path: Path, full
     small = nn.Linear(2, 2)
     save_all({"model": small}, tmp_path / "old")
     for name in ("new", "old"):
-        with pytest.raises(AlchemyError, match=rf"the weights cannot be written to '.*{name}': .*; is the disk full"):
+        with pytest.raises(AlchemyError, match=rf"cannot write the weights to '.*{name}': .*; is the disk full"):
             save_all({"criterion": small, "model": nn.Linear(90, 90)}, tmp_path / name)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["criterion.safetensors", "model.safetensors", "old"]
     load_weights(small, tmp_path / "old/model.safetensors")
@@ -56,7 +56,7 @@ def test_what_fits_in_part_is_taken_only_on_request_and_told(tmp_path: Path, sai
     assert torch.equal(body.weight, saved.weight)
     assert torch.equal(head.weight, before)
     (report,) = said
-    assert "model.safetensors: 2 tensors taken\n2 kept as they are, the shapes differ: head.weight" in report
+    assert "model.safetensors: 2 tensors loaded\n2 unchanged, shapes differ: head.weight" in report
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -71,4 +71,4 @@ def test_the_other_name_of_tied_weights_is_not_missing(tmp_path: Path, said: lis
     tied[1].weight = tied[0].weight
     save_all({"model": tied}, tmp_path / "a")
     load_weights(tied, tmp_path / "a/model.safetensors", strict=False)
-    assert said[0].strip().endswith("3 tensors taken")
+    assert said[0].strip().endswith("3 tensors loaded")

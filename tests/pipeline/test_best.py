@@ -59,7 +59,7 @@ def show(training, *values, split="dev", **more):
     for value in values:
         training.train_sched.cur_step += 1
         training.train_sched.cur_epoch += 1
-        training.evaluated(split, {"accuracy": value, **more})
+        training.record_scores(split, {"accuracy": value, **more})
 
 
 def test_save_best_keeps_the_best_model_only(training, model, tmp_path):
@@ -101,7 +101,7 @@ def test_a_model_that_saves_elsewhere_is_an_error(training, model):
     model.save = lambda path: None
     SaveBest()
     begin(training)
-    with pytest.raises(AlchemyError, match=r"wrote nothing there; save\(path\) must create path"):
+    with pytest.raises(AlchemyError, match=r"wrote nothing; save\(path\) must create path"):
         show(training, 1.0)
 
 
@@ -127,7 +127,7 @@ def test_early_stop_counts_evaluations(training):
     assert training.stop_request.reason is None
     show(training, 0.9, split="test")
     show(training, 0.62)
-    assert training.stop_request.reason == "dev/accuracy has not passed 0.6 for 2 evaluations"
+    assert training.stop_request.reason == "dev/accuracy has not improved on 0.6 for 2 evaluations"
 
 
 @pytest.mark.parametrize("kwargs", [{"patience": 0}, {"patience": -1}, {"patience": 1, "enabled": False}])
@@ -153,8 +153,8 @@ def test_every_evaluation_is_one_line_that_marks_the_best(training, capture_log,
 
 
 def test_a_run_that_does_not_train_logs_its_scores(run, capture_log):
-    run.evaluated("test", {"accuracy": 0.5})
-    run.evaluated("test", {})
+    run.record_scores("test", {"accuracy": 0.5})
+    run.record_scores("test", {})
     assert "test: accuracy 0.5\n" in capture_log.text and "test: no scores" in capture_log.text
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from alchemy.checkpoint.manifest import checkpoints
-from alchemy.files import locked
+from alchemy.files import lock_file
 from alchemy.records.folder import process_start, read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import ROOT, Lab, record_of, text_of
@@ -37,7 +37,7 @@ def change_info(record: Path, **fields: Any) -> None:
 def test_a_finished_record_has_nothing_to_go_on_with(lab: Lab, tmp_path: Path) -> None:
     assert lab.start(tmp_path) == 0
     assert lab.command(tmp_path, "resume", str(record_of(tmp_path)), *CPU) == 2
-    assert "has finished: there is nothing to go on with" in text_of(tmp_path)
+    assert "has finished: nothing to resume" in text_of(tmp_path)
     assert "--set sched.epochs=N --allow sched.epochs" in text_of(tmp_path)
     assert read_info(record_of(tmp_path))["gen"] == 0
 
@@ -53,10 +53,10 @@ def test_a_record_that_another_process_holds_is_refused(lab: Lab, tmp_path: Path
     baseline, _ = lab.baseline()
     record = stopped(lab, tmp_path)
     before = (record / "record.json").read_bytes()
-    with locked(record / ".lock") as free:
+    with lock_file(record / ".lock") as free:
         assert free
         assert lab.command(tmp_path, "resume", str(record), *CPU) in (1, 2)
-    assert "another process writes to" in text_of(tmp_path)
+    assert "another process is writing to" in text_of(tmp_path)
     assert (record / "record.json").read_bytes() == before
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 0
     assert differences(baseline, record) == []
@@ -119,7 +119,7 @@ def test_when_all_checkpoints_are_damaged_it_begins_again(lab: Lab, tmp_path: Pa
     for folder in checkpoints(record / "state"):
         (folder / "state.json").write_bytes(b"{}")
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 0, text_of(tmp_path)
-    assert "the training begins again" in text_of(tmp_path)
+    assert "training starts from the beginning" in text_of(tmp_path)
     assert differences(baseline, record) == []
 
 
@@ -209,7 +209,7 @@ def test_a_warm_up_that_is_too_long_is_told_once_in_each_start(lab: Lab, tmp_pat
     warm = {"type": "alchemy.sched.LineWarmup", "epochs": 3, "num_warmup_steps": 99}
     record = stopped(lab, tmp_path, sched={**warm, "pipes": [{"type": "tests.resume.parts.PassES"}]})
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 0, text_of(tmp_path)
-    assert (record / "run.log").read_text().count("the warm-up of 99 is as long as training") == 2
+    assert (record / "run.log").read_text().count("the warmup (99) is not shorter than training") == 2
 
 
 @pytest.mark.parametrize(

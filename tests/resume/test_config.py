@@ -12,7 +12,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.context import Run
 from alchemy.resuming import resume
 from alchemy.runner import run
-from alchemy.state import keep_state
+from alchemy.state import open_state
 from tests.toy import Line, config
 
 
@@ -42,9 +42,9 @@ def test_taking_up_a_state_parses_no_config(tmp_path: Path, monkeypatch: pytest.
     def watched(context: Run) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(load, "Layers", None)  # whoever parses a config fails
-            keep_state(context)
+            open_state(context)
 
-    monkeypatch.setattr(runner, "keep_state", watched)
+    monkeypatch.setattr(runner, "open_state", watched)
     change = ["sched.epochs=2"]
     resumed = resume(first.record_dir, device=[-1], overrides=change, allow=["sched.epochs"], raise_errors=True)
     assert resumed.status == "finished"

@@ -54,7 +54,7 @@ def test_a_disk_that_stays_full_is_told_and_the_rest_is_made_again(lab: Lab, tmp
     assert differences(baseline, record) == []
     assert (read_info(record)["unsaved"], read_info(record)["reason"]) == ("", "")
     assert lab.command(tmp_path, "resume", str(record), "--device", "-1") == 2
-    assert "has finished: there is nothing to go on with" in text_of(tmp_path)
+    assert "has finished: nothing to resume" in text_of(tmp_path)
 
 
 def test_a_signal_while_the_disk_is_full(lab: Lab, tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def test_a_state_counts_only_the_rows_that_the_disk_has(
     assert record is not None
     claims = [read(folder)["state.json"]["parts"][part]["lines"] for folder in checkpoints(record / "state")]
     assert len(claims) >= 4 and max(claims) == claims[-1] == ROWS == count_lines(record / name)[0]
-    (told,) = [line for line in warnings if "not safe on the disk" in line]
-    assert told.startswith(f"{name} is not safe on the disk, {ROWS} of ") and "no space left" in told
+    (told,) = [line for line in warnings if "rows are on disk" in line]
+    assert told.startswith(f"{name}: only {ROWS} of ") and "no space left" in told
     # what is written from here on is no part of the state, however often the run goes on from it
     before = {folder.name for folder in checkpoints(record / "state")}
     for epochs in (3, 4):

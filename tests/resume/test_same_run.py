@@ -42,7 +42,7 @@ def test_a_missing_ledger_is_refused_unless_allowed(lab: Lab, tmp_path: Path) ->
     before = (record / "record.json").read_bytes()
     for _ in range(2):  # the first try must not make up for it
         assert lab.command(tmp_path, "resume", str(record), *CPU) == 2
-        assert "ledger.jsonl lacks 9 rows that the state counts" in text_of(tmp_path)
+        assert "ledger.jsonl lacks 9 rows of the checkpoint" in text_of(tmp_path)
         assert "--allow ledger" in text_of(tmp_path)
     assert (record / "record.json").read_bytes() == before
     assert lab.command(tmp_path, "resume", str(record), "--allow", "ledger", *CPU) == 0, text_of(tmp_path)

@@ -107,7 +107,7 @@ def test_a_signal_while_data_is_loaded(lab: Lab, tmp_path: Path, number: int) ->
     assert read_info(record)["status"] == "stopped"
     assert newest_valid(record / "state")[0] is None
     assert lab.command(tmp_path, "resume", str(record), "--device", "-1") == 0, text_of(tmp_path)
-    assert "the training begins again" in text_of(tmp_path)
+    assert "training starts from the beginning" in text_of(tmp_path)
     assert differences(baseline, record) == []
 
 

@@ -78,9 +78,7 @@ def test_a_mark_beyond_the_limit_is_told_before_the_training(tmp_path: Path) -> 
 
 def test_a_translation_refuses_what_is_longer(corpora: Path, tmp_path: Path) -> None:
     cfg = pairs_config(corpora, tmp_path, max_length=4)
-    with pytest.raises(
-        AlchemyError, match=r"train.en:\d+ .*the source has 5 tokens, but the limit is 4.*max_length"
-    ):
+    with pytest.raises(AlchemyError, match=r"train.en:\d+ .*the source has 5 tokens, but the limit is 4.*max_length"):
         run_task(cfg, raise_errors=True)
     cfg["model"]["network"] = {**cfg["model"]["network"], "places": "learned", "max_positions": 3}
     with pytest.raises(AlchemyError, match="max_length = 4, but the network takes at most 3 tokens"):

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from loguru import logger
 
 from alchemy.data.cache.sample_store import MANIFEST, CacheNotWritable, SampleWriter, Stored, is_as_written
-from alchemy.files import hash_text, home, locked, replace_folder, write_atomic
+from alchemy.files import hash_text, home, lock_file, replace_folder, write_atomic
 
 FORMAT = 3
 FIRST_NOTICE, NOTICE_INTERVAL = 1.0, 30.0  # seconds between log messages of a waiting process
@@ -144,12 +144,12 @@ def remove(root: Path, keys: Iterable[str]) -> list[str]:
     for leftover in [path for path in root.iterdir() if path.is_dir()]:
         match = LEFTOVER.fullmatch(leftover.name)
         if match is not None:
-            with locked(_lock(root, match[1])) as free:
+            with lock_file(_lock(root, match[1])) as free:
                 if free:
                     shutil.rmtree(leftover, ignore_errors=True)
     removed = []
     for key in keys:
-        with locked(_lock(root, key)) as free:
+        with lock_file(_lock(root, key)) as free:
             if free:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(root / key)
@@ -233,7 +233,7 @@ def _wait_for_lock(root: Path, key: str) -> Iterator[None]:
     begin, notice = time.monotonic(), FIRST_NOTICE
     with _filling:
         while True:
-            with locked(_lock(root, key)) as free:
+            with lock_file(_lock(root, key)) as free:
                 if free:
                     yield
                     return

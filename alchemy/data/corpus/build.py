@@ -32,7 +32,7 @@ from alchemy.data.corpus.recipe import BPE_SIZE, Recipe
 from alchemy.data.corpus.text_sources import get_reader
 from alchemy.data.files import expand
 from alchemy.errors import AlchemyError
-from alchemy.files import hash_file, locked
+from alchemy.files import hash_file, lock_file
 from alchemy.text.base import Tokenizer, check_ours, load_tokenizer
 
 
@@ -96,7 +96,7 @@ def _lock(recipe: Recipe) -> Iterator[None]:
     """Prevent other processes from building corpora of the same names."""
     with contextlib.ExitStack() as stack:
         for name in sorted({recipe.out, *map(recipe.name, recipe.sides)}):
-            if not stack.enter_context(locked(_lock_of(name))):
+            if not stack.enter_context(lock_file(_lock_of(name))):
                 hint = "wait for it to finish, or choose another name"
                 raise AlchemyError(f"another process is building {name}", hint=hint)
         yield
