@@ -92,7 +92,7 @@ def test_what_cannot_be_is_told_before_the_first_step(tmp_path: Path) -> None:
     }
     cfg["task"]["datasets"]["train"]["pipes"].append({"type": "alchemy.pipeline.itr.LineOpener"})
     refused(
-        cfg | {"task": cfg["task"] | {"labels": ["a", "b"], "tokenizer": strange}}, "samples by their number.*ItrToLst"
+        cfg | {"task": cfg["task"] | {"labels": ["a", "b"], "tokenizer": strange}}, "needs indexable data.*ItrToLst"
     )
 
 

@@ -44,7 +44,7 @@ def test_texts_without_a_limit_are_cut_and_counted(kind: str, count: int, tmp_pa
     with alchemy.load(result.record_dir) as model:
         answers = model.predict([asked, asked])
         model.predict([asked])
-    assert len(answers) == 2 and len([line for line in warnings if "2 of 2 texts are longer" in line]) == 1
+    assert len(answers) == 2 and len([line for line in warnings if "truncated 2 of 2 texts" in line]) == 1
 
 
 def test_a_limit_of_the_config_is_held_instead(tmp_path: Path, warnings: list[str]) -> None:
