@@ -41,10 +41,10 @@ _WRAPPERS = {"Annotated", "Final", "Required", "NotRequired", "ReadOnly"}
 
 # scalar types: singular and plural for messages, and the JSON schema type
 _DESCRIPTIONS = {
-    "int": ("a whole number", "whole numbers", "integer"),
+    "int": ("an integer", "integers", "integer"),
     "float": ("a number", "numbers", "number"),
-    "str": ("a text", "texts", "string"),
-    "bool": ("true or false", "switches", "boolean"),
+    "str": ("a string", "strings", "string"),
+    "bool": ("true or false", "booleans", "boolean"),
     "Path": ("a path", "paths", "string"),
     "None": ("none", "None values", "null"),
     "Any": ("Any", "values", ""),
@@ -321,7 +321,7 @@ def _format_value(value: object) -> str:
         case bool():
             return f"{str(value).lower()}"
         case str():
-            return f"the text {text}"
+            return f"the string {text}"
         case dict():
             return "a table"
         case list():

@@ -104,7 +104,7 @@ class NotEmpty(Constraint):
 
 
 class Distinct(Constraint):
-    rule, short, schema = "not hold anything twice", "distinct", {"uniqueItems": True}
+    rule, short, schema = "not contain duplicates", "distinct", {"uniqueItems": True}
 
     def holds(self, value: Sequence[object]) -> bool:
         return all(item not in value[:place] for place, item in enumerate(value))
@@ -149,7 +149,7 @@ class NotAClass(Constraint):
 class PathName(Constraint):
     """A valid path, whether or not the file exists."""
 
-    rule, short = "not hold a NUL character", "path"
+    rule, short = "not contain a NUL character", "path"
 
     def holds(self, value: str | os.PathLike[str]) -> bool:
         return "\0" not in os.fspath(value)
@@ -207,8 +207,8 @@ class DateFormat(Constraint):
 def describe_limits(base: str, limits: Sequence[Constraint]) -> str:
     """Describe the allowed values for a hint.
 
-    >>> describe_limits("a number", [Gt(0), Finite()]), describe_limits("a whole number", [Ge(0), Lt(9)])
-    ('a finite number above 0', 'a whole number of at least 0 and below 9')
+    >>> describe_limits("a number", [Gt(0), Finite()]), describe_limits("an integer", [Ge(0), Lt(9)])
+    ('a finite number above 0', 'an integer of at least 0 and below 9')
     """
     bounds = [limit.rule.removeprefix("be ") for limit in limits if isinstance(limit, Ge | Gt | Le | Lt)]
     others = [limit.rule.removeprefix("be ") for limit in limits if not isinstance(limit, Ge | Gt | Le | Lt | Finite)]

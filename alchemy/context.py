@@ -73,7 +73,7 @@ class StopRequest:
 
     @property
     def text(self) -> str:
-        """Why the run ended before its schedule."""
+        """The reason why the run ended before its schedule."""
         return self.reason or "" if self.signal is None else f"signal {self.signal}: ended at the next step"
 
 
@@ -195,7 +195,7 @@ class Run(Members):
         return float(self.group.sum([tokens])[0])
 
     def stop(self, reason: str) -> None:
-        """Request the loop to end at the next step boundary; the first reason wins.
+        """Stop the loop at the next step boundary; the first reason wins.
 
         A single process may call this. All processes exchange requests in the next update, or at the end of an
         evaluation or epoch if that comes first, and stop together.
@@ -206,7 +206,7 @@ class Run(Members):
             self.stop_request.own_reason = reason
 
     def handle_signal(self, number: int) -> bool:
-        """Request the loop to end at the next step; return False if no loop is running."""
+        """Stop the loop at the next step boundary; return False if no loop is running."""
         if self.in_loop and self.group.size > 1:
             self.stop_request.own_signal = number  # exchanged in the next update, so that all processes stop together
         elif self.in_loop:
@@ -214,7 +214,7 @@ class Run(Members):
         return self.in_loop
 
     def stop_together(self, reason: str) -> None:
-        """Request the loop to end for a reason known to all processes."""
+        """Stop the loop for a reason that all processes know."""
         self.stop_request.reason = self.stop_request.reason or reason
 
     def agree(self, numbers: Sequence[float] = ()) -> list[float]:
@@ -278,7 +278,7 @@ class Run(Members):
 
     @property
     def moment(self) -> str:
-        """When an evaluation takes place: `epoch 3/12`, plus the update within an epoch; empty outside training."""
+        """The time of an evaluation: `epoch 3/12`, plus the update within an epoch; empty outside training."""
         sched = self.train_sched
         if sched is None:
             return ""

@@ -35,18 +35,18 @@ def _keys(rule: _Rule) -> dict[str, bool]:
 
 def _check_time(hours: float, minutes: float, seconds: float) -> Iterator[Violation]:
     if not (hours or minutes or seconds):
-        yield "hours", "Time does not say how long", "set hours, minutes or seconds"
+        yield "hours", "Time has no duration", "set hours, minutes or seconds"
 
 
 def _check_warmup(num_warmup_steps: float) -> Iterator[Violation]:
     if num_warmup_steps > 1 and num_warmup_steps % 1:
-        text = f"num_warmup_steps = {num_warmup_steps} is neither a share of the training nor a whole number"
+        text = f"num_warmup_steps = {num_warmup_steps} is neither a fraction of training nor an integer"
         yield "num_warmup_steps", text, f"write a share below 1, or {round(num_warmup_steps)}"
 
 
 def _check_window(window: int | None, period: int) -> Iterator[Violation]:
     if window is not None and period != 1:
-        yield "window", f"window = {window} stands beside period = {period}", "give period or window, not both"
+        yield "window", f"window = {window} and period = {period} are both set", "give period or window, not both"
 
 
 def _check_cosine(t_max: int | None, restarts: int | None, t_0: int | None) -> Iterator[Violation]:
@@ -61,7 +61,7 @@ def check_monitor_name(monitor: str) -> Iterator[Violation]:
     if not split or not name:
         word = monitor.strip("/") or "loss"
         usual = {"train": "train/loss", "dev": "dev/accuracy' or 'dev/loss", "test": "test/accuracy' or 'test/loss"}
-        text = f"monitor = {monitor!r} does not name a split and a number of it"
+        text = f"monitor = {monitor!r} does not name a split and a metric"
         yield "monitor", text, f"write it like '{usual.get(word, f'dev/{word}')}'"
 
 
@@ -76,7 +76,7 @@ def _check_freeze_range(start: int, until: int | None) -> Iterator[Violation]:
 
 def _check_nesterov(nesterov: bool, momentum: float, dampening: float) -> Iterator[Violation]:
     if nesterov and (not momentum or dampening):
-        yield "nesterov", "nesterov needs a momentum, and no dampening", "set momentum = 0.9, or remove nesterov"
+        yield "nesterov", "nesterov needs momentum and no dampening", "set momentum = 0.9, or remove nesterov"
 
 
 def _check_periods(every: float | Mapping[str, float]) -> Iterator[Violation]:
@@ -88,7 +88,7 @@ def _check_periods(every: float | Mapping[str, float]) -> Iterator[Violation]:
         elif unit == "minutes" and not 0 < number < math.inf:
             yield "every", f"every minutes = {number!r}", "give a number of minutes above 0"
         elif unit != "minutes" and not whole:
-            yield "every", f"every {unit} = {number!r}", f"give a whole number of {unit}, 1 or more"
+            yield "every", f"every {unit} = {number!r}", "give a positive integer"
 
 
 def _check_compile_options(compile: bool | Mapping[str, object]) -> Iterator[Violation]:
@@ -147,11 +147,13 @@ def check_loader_options(options: Mapping[str, object]) -> Iterator[Violation]:
     either = "remove one or the other"
     excludes = (
         ("batch_sampler", ("batch_size", "shuffle", "sampler", "drop_last"), either),
-        ("sampler", ("shuffle",), "remove shuffle: the sampler decides about the order"),
+        ("sampler", ("shuffle",), "remove shuffle: the sampler determines the order"),
         (budget, _BATCHES, f"{either}; max_sentences limits the samples of a batch"),
     )
     for key, others, hint in excludes:
-        yield from ((other, f"{key} excludes {other}", hint) for other in others if {key, other} <= given)
+        for other in others:
+            if {key, other} <= given:
+                yield other, f"{key} cannot be combined with {other}", hint
     for key in _WORKER_OPTIONS:
         if key in given and "num_workers" not in given:
             yield key, f"{key} needs workers", f"set num_workers, or remove {key}"
@@ -161,7 +163,7 @@ def check_loader_options(options: Mapping[str, object]) -> Iterator[Violation]:
     if "drop_last" in given and not given & {"batch_size", "batch_sampler", *BATCH_BUDGETS}:
         yield "drop_last", "drop_last needs batch_size", "give it to the pipe that makes the batches"
     if options.get("too_long") == "truncate" and not given & {"max_tokens", "max_length"}:
-        yield "too_long", 'too_long = "truncate" needs to know at what length', "give max_length, or max_tokens"
+        yield "too_long", 'too_long = "truncate" needs a length', "give max_length, or max_tokens"
 
 
 def _check_buffer_size(batch_size: int, buffer_size: int) -> Iterator[Violation]:
@@ -174,7 +176,7 @@ def _check_truncation(long: str, max_length: int, pair: object = None) -> Iterat
         yield "long", "long = 'only_second' needs a second text", "give `pair`, or cut 'only_first'"
     if long == "windows" and (pair or not max_length):
         what = "one text, not pairs" if pair else "a max_length, that of a window"
-        yield "long", f"long = 'windows' needs {what}", "or say what is cut"
+        yield "long", f"long = 'windows' needs {what}", "or choose what to truncate"
     elif long != "refuse" and not max_length:
         yield "long", f"long = {long!r} needs a max_length, not {max_length}", ""
 
@@ -183,13 +185,13 @@ def _check_padding(
     multiple: int, max_length: int, fixed: bool, previous: str, first: int | None
 ) -> Iterator[Violation]:
     if max_length % multiple:
-        text = f"max_length = {max_length} is no multiple of {multiple}, to which rows are padded"
+        text = f"max_length = {max_length} is not a multiple of {multiple}, to which rows are padded"
         yield "max_length", text, ""
     if fixed and not max_length:
         yield "fixed", "fixed pads to max_length, which is not given", ""
     if (previous == "") != (first is None):
-        hint = "name the field of the shifted tokens, and the id that stands first in it, mostly that of <eos>"
-        yield "previous", "'previous' and 'first' go together", hint
+        hint = "set the name of the field of shifted tokens and its first id, usually that of <eos>"
+        yield "previous", "'previous' and 'first' must be set together", hint
 
 
 def _check_label_names(label_by: str, labels: object) -> Iterator[Violation]:
@@ -206,7 +208,7 @@ def _check_tag_scheme(to: str, types: object, scheme: str, tags: object) -> Iter
     if (to or types) and not scheme:
         yield "scheme", "'to' and 'types' need the scheme of the file", 'give scheme = "BIO"'
     if types and tags is not None:
-        yield "types", "'types' and 'tags' exclude each other", "the scheme makes the tags of the types"
+        yield "types", "'types' and 'tags' cannot be combined", "the scheme makes the tags of the types"
 
 
 def _check_columns(
@@ -215,12 +217,12 @@ def _check_columns(
     given = [key for key, value in {"source": source, "target": target}.items() if value is not None]
     if given and isinstance(path, list):
         hint = f"leave out {' and '.join(given)}: the first file is the source, the second the target"
-        yield given[0], f"{given[0]!r} names a column, and files side by side have none", hint
+        yield given[0], f"{given[0]!r} names a column, but parallel files have none", hint
     elif len(given) == 1:
         other = "target" if given == ["source"] else "source"
-        yield given[0], f"{given[0]!r} names a column, and nothing names that of the {other}", f"set {other}, too"
+        yield given[0], f"{given[0]!r} names a column, but the column of the {other} is not set", f"set {other}, too"
     elif given and columns is not None:
-        yield "columns", "'columns' stands beside 'source' and 'target'", "give one or the other"
+        yield "columns", "'columns' cannot be combined with 'source' and 'target'", "give one or the other"
 
 
 def _check_side_names(
@@ -228,8 +230,8 @@ def _check_side_names(
 ) -> Iterator[Violation]:
     tabular = columns is not None or format or delimiter or header is not None
     if isinstance(path, list) and tabular:
-        hint = "give one file as path, without a list, for a table with a column a side"
-        yield "path", "files side by side have no columns, format, delimiter or header", hint
+        hint = "give one file as path, without a list, for a table with one column per side"
+        yield "path", "parallel files have no columns, format, delimiter or header", hint
     sides = len(path) if isinstance(path, list) else len(columns or names)
     if sides != len(names) or sides < 2 or len(set(names)) < sides:
         hint = "give a list of files with one for each side, and a name for each"
@@ -241,15 +243,15 @@ def _check_side_names(
 
 def _check_heads(dim: int, heads: int, places: str = "") -> Iterator[Violation]:
     if dim % heads:
-        yield "heads", f"dim = {dim} is no multiple of heads = {heads}", "each head takes an equal share"
+        yield "heads", f"dim = {dim} is not a multiple of heads = {heads}", "each head takes an equal share"
     elif places == "rotary" and dim // heads % 2:
-        yield "places", f"rotary places turn pairs of features, and a head has {dim // heads}", ""
+        yield "places", f"rotary positions need an even number of features per head, not {dim // heads}", ""
 
 
 def _check_shared_embeddings(share: str, source_size: int | None, target_size: int | None) -> Iterator[Violation]:
     """Check that shared embeddings have equal vocabulary sizes, if these are known."""
     if share == "all" and source_size is not None and target_size is not None and source_size != target_size:
-        text = f"all tables are to be one, and the source has {source_size} tokens, the target {target_size}"
+        text = f"share = 'all' needs equal sizes: the source has {source_size} tokens, the target {target_size}"
         yield "share", text, 'build one vocabulary for both sides, or set share = "decoder"'
 
 

@@ -66,7 +66,7 @@ class Precision(Registrable):
         if self.loss_scale is not None and self._device == "cpu":
             logger.warning("[precision] fp16 is slow and inaccurate on a CPU; bf16 needs no loss scaling")
         if self.loss_scale is not None and any(p.dtype is torch.float16 for p in model.parameters()):
-            hint = "load them as float32; dtype = 'fp16' casts operations where it is safe"
+            hint = "load them as float32; dtype = 'fp16' casts operations where this is safe"
             raise AlchemyError(
                 "the weights are float16, which rounds small updates to zero", section="precision", hint=hint
             )
@@ -76,7 +76,7 @@ class Precision(Registrable):
 
     # -- one step
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context manager that runs operations in `dtype` where it is safe."""
+        """Return a context manager that runs operations in `dtype` where this is safe."""
         return _NO_CONTEXT if self.dtype is torch.float32 else torch.autocast(self._device, self.dtype)
 
     @property

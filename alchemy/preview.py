@@ -128,7 +128,7 @@ def _decode(path: Path, head: bytes, whole: bool, encoding: str) -> str:
         raise _FileProblem(f"{path} is not {encoding} text", "encoding", hint) from error
     except (LookupError, ValueError) as error:
         near = did_you_mean(encoding, [*aliases, *aliases.values()]) or "try 'utf-8' or 'gb18030'"
-        raise _FileProblem(f"there is no encoding {encoding!r}", "encoding", near) from error
+        raise _FileProblem(f"unknown encoding {encoding!r}", "encoding", near) from error
 
 
 # -- tables
@@ -180,7 +180,7 @@ def _check_table(start: _Start, slot: Slot, layout: Layout) -> None:
     elif start.written.header:
         names, rows = rows[0], rows[1:]
         if not rows and whole:
-            raise _FileProblem(f"{start.path} has a header and no rows")
+            raise _FileProblem(f"{start.path} has a header but no rows")
     table = OpenTable(start.path, (), names, keyed)
     if slot.name == "ParallelText":
         _check_sides(table, slot, start.written.format)
@@ -202,7 +202,7 @@ def _find_column(table: OpenTable, column: str | int, key: str, width: int | Non
         hint = error.problem.hint
         inside = table.path.absolute().is_relative_to(Path.cwd()) and ".." not in table.path.parts
         if table.names and in_short(table.names) in hint and not inside:
-            hint = f"none of its {len(table.names or ())} columns is called that"
+            hint = f"none of its {len(table.names or ())} columns has that name"
         if key == "label":
             hint += '; set label = "" for a file without labels'
         raise _FileProblem(f"{error.problem.message} in {table.path}", key, hint) from error

@@ -138,7 +138,7 @@ class AlchemyRunner(Registrable):
 
 @AlchemyRunner.register("Trainer")
 class AlchemyTrainer(AlchemyRunner):
-    """Train a model, evaluate it at the end and save the final checkpoint."""
+    """A runner that trains a model, evaluates it at the end and saves the final checkpoint."""
 
     def set_up(self) -> None:
         """Build the task, model, data, optimizer, schedule and everything else that training needs."""
@@ -176,7 +176,7 @@ class AlchemyTrainer(AlchemyRunner):
 
 @AlchemyRunner.register("Tester")
 class ALchemyTester(AlchemyRunner):
-    """Evaluate the split `test` without an optimizer or a schedule."""
+    """A runner that evaluates the split `test`; it needs neither an optimizer nor a schedule."""
 
     def run(self) -> Any:
         prepare(self.context)
@@ -186,7 +186,7 @@ class ALchemyTester(AlchemyRunner):
 
 @AlchemyRunner.register("InferenceRunner")
 class AlchemyInferenceRunner(AlchemyRunner):
-    """Run the split `inference` through the output pipes and write their output.
+    """A runner that passes the split `inference` through the output pipes and writes the results.
 
     The rows are written to the file `out`, by default `results/predictions.<suffix>` in the record.
     """

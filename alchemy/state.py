@@ -266,7 +266,7 @@ _ALLOW_NAMES = {
 
 
 class _Source:
-    """What the data order depends on; a checkpoint with other values is rejected unless allowed."""
+    """The settings that determine the data order; a checkpoint with other values is rejected unless allowed."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

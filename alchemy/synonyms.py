@@ -16,10 +16,10 @@ class Meaning(NamedTuple):
     def hint(self) -> str:
         """
         >>> Meaning("lr", "optim").hint, Meaning("optim").hint, Meaning("--device 0").hint
-        ('write lr in [optim]', 'write [optim]', 'give --device 0 on the command line')
+        ('write lr in [optim]', 'write [optim]', 'pass --device 0 on the command line')
         """
         if self.name.startswith("-"):
-            return f"give {self.name} on the command line"
+            return f"pass {self.name} on the command line"
         text = f"{self.name} = {self.value}" if self.value else self.name
         if self.table:
             return f"write {text} in [{self.table}]"

@@ -87,7 +87,7 @@ def entries() -> dict[str, str]:
 
 
 def record_of(path: str | Path) -> str:
-    """Return the record folder that contains a path, also through a link; empty if there is none."""
+    """Return the record folder that contains a path, directly or through a link; empty if there is none."""
     for start in (os.path.dirname(path) or ".", path):
         here = Path(os.path.realpath(start))
         for folder in (here, *here.parents):

@@ -42,8 +42,13 @@ def problems_of(task: str, data: str, folder: Path, monkeypatch: pytest.MonkeyPa
         ("Classification", 'train = "a.json"\ntext = "t"', {"a.json": '[{"text": "a"}]'}, "no column 't'"),
         ("Classification", 'train = "a.txt"\nformat = "label text"', {"a.txt": "sport a goal\n"}, ""),
         ("Classification", 'train = "a.csv"\ntext = 1\nlabel = 0', {"a.csv": "sport,a goal\n"}, ""),
-        ("Classification", 'train = "a.csv"\nencoding = "rot13"', {"a.csv": "text,label\n"}, "no encoding 'rot13'"),
-        ("Classification", 'train = "a.csv"\nencoding = 3', {"a.csv": "text,label\n"}, "must be a text"),
+        (
+            "Classification",
+            'train = "a.csv"\nencoding = "rot13"',
+            {"a.csv": "text,label\n"},
+            "unknown encoding 'rot13'",
+        ),
+        ("Classification", 'train = "a.csv"\nencoding = 3', {"a.csv": "text,label\n"}, "must be a string"),
     ],
 )  # fmt: skip
 def test_files_are_looked_into(task, data, files, message, tmp_path, monkeypatch):
@@ -70,4 +75,4 @@ def test_columns_of_files_outside_the_folder_are_not_listed(tmp_path, monkeypatc
     (tmp_path / "here").mkdir()
     for path in (tmp_path / "a.csv", "../a.csv"):
         (found,) = problems_of("Classification", f'train = "{path}"', tmp_path / "here", monkeypatch)
-        assert "none of its 2 columns is called that" in found and "password" not in found
+        assert "none of its 2 columns has that name" in found and "password" not in found

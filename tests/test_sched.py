@@ -54,7 +54,10 @@ def test_fault_3_misspelt_keys_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [({"max_tokens": 9}, "max_tokens excludes batch_size"), ({"batch_sise": 2}, "unknown loader option 'batch_sise'")],
+    [
+        ({"max_tokens": 9}, "max_tokens cannot be combined with batch_size"),
+        ({"batch_sise": 2}, "unknown loader option 'batch_sise'"),
+    ],
 )
 def test_wrong_keys_of_the_loader_are_not_told_of_the_schedule(keys: dict[str, Any], message: str) -> None:
     with training({"type": "alchemy.sched.Constant", "num_training_steps": 3}) as run:

@@ -67,7 +67,7 @@ def _check(doc: Document, sources: Sources, strict: bool, more: Sequence[Check])
     )
     found = list(islice(every, MOST_PROBLEMS + 1))
     if len(found) > MOST_PROBLEMS:
-        text = f"there are more than {MOST_PROBLEMS} problems, checking stopped there"
+        text = f"more than {MOST_PROBLEMS} problems found, checking stopped"
         found[-1] = Problem(text, _file_of(doc), hint="fix these first")
     # report the problems of an expanded table once, at the table that the user wrote
     found = [replace(row, section=doc.written[row.where]) if row.where in doc.written else row for row in found]
@@ -105,7 +105,7 @@ def _check_top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
                 yield Problem(text, place, hint=hint)
         elif key in RUN_SETTINGS:
             text = f"{key!r} is a setting of one run and is not read from a config"
-            yield Problem(text, place, hint=f"give it on the command line: {RUN_SETTINGS[key]}", error=False)
+            yield Problem(text, place, hint=f"pass it on the command line: {RUN_SETTINGS[key]}", error=False)
         elif key in LATER:
             yield Problem(f"this version does not read [{key}]", place, key, "it has no effect", error=False)
         elif key not in SECTIONS and key not in LOADING and key != "plugins" and key not in layout.words:
@@ -117,7 +117,7 @@ def _check_top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
 def _unknown_key(key: str, value: object, place: str, strict: bool) -> Problem:
     what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
     hint = place_of(key) or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
-    return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
+    return Problem(f"no part reads {what}", place, hint=hint, error=strict)
 
 
 def _unused_override(doc: Document, key: str) -> Problem:
@@ -125,7 +125,7 @@ def _unused_override(doc: Document, key: str) -> Problem:
     tables = [name for name, table in doc.items() if isinstance(table, Table) and key in table]
     near = f"write '--set {tables[0]}.{key}={doc.added[key]}'" if tables else did_you_mean(key, TOP_LEVEL)
     hint = near or option_for(key, doc.added[key]) or f"it has {', '.join(doc)}"
-    return Problem(f"the config has no {key!r}, and nobody reads it", doc.where(key), hint=hint)
+    return Problem(f"the config has no {key!r}, and no part reads it", doc.where(key), hint=hint)
 
 
 def _check_tag(layout: Layout) -> Iterator[Problem]:
@@ -177,7 +177,7 @@ def _check_required_split(layout: Layout, role: str, split: str) -> Iterator[Pro
     place = task.table.where() if task else _file_of(layout.doc)
     ready = task.part.attribute("processor") is not None
     hint = near or (f'write {split} = "data/{split}.csv" in [task.data]' if ready else f"add [task.datasets.{split}]")
-    yield Problem(f"{role} needs the data set [task.datasets.{split}]", place, "task", hint, error=not itself)
+    yield Problem(f"{role} needs the dataset [task.datasets.{split}]", place, "task", hint, error=not itself)
 
 
 def _check_script_parts(layout: Layout) -> Iterator[Problem]:
@@ -231,7 +231,7 @@ def _equal_variants(path: str, stamp: int) -> list[Problem]:
         name, key = doc.variant, repr({k: v for k, v in doc.items() if k != "variant"})
         if key in seen:
             same = f"as the variant {seen[key]!r}" if seen[key] else "as the file without a variant"
-            text = f"the variant {name!r} comes out the same {same}"
+            text = f"the variant {name!r} resolves to the same config {same}"
             hint = "change a value in it, or remove it"
             place = f"{path}:{line_of(lines, ('variant', name))}"
             found.append(Problem(text, place, f"variant.{name}", hint, error=False))

@@ -84,8 +84,8 @@ def _check_split_twice(split: _Split) -> Iterator[Problem]:
     to_list = split.find("ItrToLst")
     for pipe in split.find("SplitByWorker"):
         if to_list and pipe.order < to_list[-1].order and split.workers > 0:
-            text = "the data is split by worker, and again by the loader, which shares a list out among the workers"
-            yield pipe.problem(text, hint="remove SplitByWorker: ItrToLst needs the whole data")
+            text = "the data is split by worker and again by the loader, which distributes a list among the workers"
+            yield pipe.problem(text, hint="remove SplitByWorker: ItrToLst needs all of the data")
 
 
 def _check_batched_twice(split: _Split) -> Iterator[Problem]:
@@ -94,7 +94,7 @@ def _check_batched_twice(split: _Split) -> Iterator[Problem]:
         yield pipe.problem("the data is batched twice: a batch of batches", hint="remove one of the pipes")
     for key in ("batch_size", "batch_sampler", "max_tokens", "max_sentences"):
         if batches and split.table.get(key):
-            text = f"{key} batches again what the pipe {batches[-1].name} has batched"
+            text = f"{key} batches the output of the pipe {batches[-1].name} again"
             yield split.problem(text, key, f"remove {key} here, or the pipe")
 
 
@@ -104,7 +104,7 @@ def _check_single_samples(split: _Split) -> Iterator[Problem]:
     named = any("Batch" in pipe.name for pipe in split.pipes) or "batch_size" in split.table
     named = named or (task is not None and task.is_a("Translation"))  # it has its own default budget
     if ours and not named and not any(map(split.table.get, ("batch_sampler", *BATCH_BUDGETS))):
-        text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
+        text = f"nothing batches the split {split.name!r}: the model gets single samples"
         hint = "end with alchemy.pipeline.itr.Batch, or give batch_size or max_tokens"
         yield split.problem(text, "pipes", hint, error=False)
 
@@ -140,8 +140,8 @@ def _check_fields(split: _Split) -> Iterator[Problem]:
             if have is None or not fits(kind, have):
                 lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
                 there = ", ".join(f"{key}: {value or 'any'}" for key, value in fields.items()) or "no field"
-                text = f"{pipe.name} takes {lack}, but it is given {there}"
-                yield pipe.problem(text, hint="put a pipe between them")
+                text = f"{pipe.name} takes {lack}, but gets {there}"
+                yield pipe.problem(text, hint="insert a pipe between them")
         if gives is not None or not keeps:
             fields = gives
 
@@ -154,7 +154,7 @@ def _check_length(layout: Layout) -> Iterator[Problem]:
     if sched is None or not sched.ours or layout.of_kind("stop rule"):
         return
     if sched.value("epochs") is None and sched.value("num_training_steps") is None:
-        yield sched.problem("does not say how long to train", hint="set epochs or num_training_steps")
+        yield sched.problem("the length of training is not set", hint="set epochs or num_training_steps")
 
 
 def _check_zero_rate(layout: Layout) -> Iterator[Problem]:
@@ -162,7 +162,7 @@ def _check_zero_rate(layout: Layout) -> Iterator[Problem]:
         for key in ("lr", "trf_lr"):
             value = optim.table.get(key)
             if _is_number(value) and value == 0:
-                yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
+                yield optim.problem(f"{key} = 0: nothing will be learned", key, hint="set a rate above 0", error=False)
 
 
 def _check_warmup(layout: Layout) -> Iterator[Problem]:
@@ -175,8 +175,8 @@ def _check_warmup(layout: Layout) -> Iterator[Problem]:
         total = sched.table.get("epochs")
     if _is_number(warmup) and _is_number(total) and warmup > total:
         what = "epochs" if unit == "epoch" else "updates"
-        text = f"the warm-up of {warmup} {what} is longer than the training of {total}"
-        yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its height")
+        text = f"the warmup of {warmup} {what} is longer than training, {total} {what}"
+        yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its peak")
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -192,7 +192,7 @@ def _check_evaluated_splits(layout: Layout) -> Iterator[Problem]:
         split = pipe.value("split")
         takes = pipe.part is not None and pipe.part.param("split") is not None
         if isinstance(split, str) and takes and split not in layout.splits and "task" in layout.doc:
-            text = f"{pipe.name} evaluates the split {split!r}, which has no data set"
+            text = f"{pipe.name} evaluates the split {split!r}, which has no dataset"
             hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
             yield pipe.problem(text, "split", hint=hint, error=not brings_data(layout))
 
@@ -213,8 +213,8 @@ def _check_weights(layout: Layout) -> Iterator[Problem]:
     runner, model = layout.at("runner"), layout.at("model")
     tests = runner is not None and runner.is_a("Tester", "ALchemyTester", "InferenceRunner", "AlchemyInferenceRunner")
     if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in model.table):
-        text = f"{runner.name} runs a model that names no 'model_path' to load"
-        yield model.problem(text, hint="without one the weights are those of a new model", error=False)
+        text = f"{runner.name} runs a model without a 'model_path' to load"
+        yield model.problem(text, hint="without one, the weights are those of a new model", error=False)
 
 
 def _check_checkpoints(layout: Layout) -> Iterator[Problem]:
@@ -238,7 +238,7 @@ def _check_repeated_plugins(layout: Layout) -> Iterator[Problem]:
             equal = plugin.table == seen[key].table
             single = plugin.is_a("BasicSetup", "FileLogger", "Seeding")
             if equal or single:
-                text = f"{plugin.name} stands in the list twice, first at {first}"
+                text = f"{plugin.name} is listed twice, first at {first}"
                 yield plugin.problem(text, hint="remove one", error=single)
         seen.setdefault(key, plugin)
 
@@ -251,10 +251,10 @@ def _check_plugin_order(layout: Layout) -> Iterator[Problem]:
         if not plugin.is_a("Backup", "TensorboardLogger"):
             continue
         if maker is None:
-            text = f"{plugin.name} writes into a record, and no FileLogger makes one"
+            text = f"{plugin.name} writes to a record, but no FileLogger creates one"
             yield plugin.problem(text, hint="add alchemy.plugins.FileLogger before it", error=False)
         elif plugin.order < maker.order:
-            text = f"{plugin.name} comes before FileLogger, which makes the record it writes into"
+            text = f"{plugin.name} comes before FileLogger, which creates the record it writes to"
             yield plugin.problem(text, hint="move FileLogger before it")
 
 

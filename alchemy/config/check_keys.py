@@ -28,7 +28,7 @@ from alchemy.synonyms import meanings, place_of
 
 _PLAIN_MODEL = "alchemy.plain_model.PlainModel"
 _DATA = ("data", "datasets")
-UNREAD = "remove it, or let a part of the project read it"
+UNREAD = "remove it, or read it in a part of the project"
 _CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # keys of the loss of a plain module
 
 
@@ -52,7 +52,7 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
             continue
         if key in provided:
             hint = f"remove it: {provided[key]}"
-            yield slot.problem(f"{key!r} is not for the config to give", key, hint=hint)
+            yield slot.problem(f"{key!r} cannot be set in the config", key, hint=hint)
         elif key in claimed:
             hint = f"rename the argument, or wrap it in a function that takes another name for {key!r}"
             yield slot.problem(f"{key!r} is a key of alchemy and an argument of {part.name}", key, hint=hint)
@@ -147,7 +147,7 @@ def _provided_arguments(slot: Slot) -> dict[str, str]:
         return {"datapipe": "each pipe gets the one before it"} if slot.order else {}
     if slot.kind == "optim":
         return {} if _is_named_optimizer(slot) else {"params": "the parameters come from the model"}
-    return dict.fromkeys(GIVEN.get(slot.kind, ()), "the runner gives it")
+    return dict.fromkeys(GIVEN.get(slot.kind, ()), "the runner provides it")
 
 
 def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
@@ -202,7 +202,7 @@ def _section_hint(key: str, slot: Slot, layout: Layout) -> str:
     """Return a hint that names the section a misplaced key belongs to."""
     for other in layout.slots:
         if other is not slot and "." not in other.section and other.part is not None and key in other.part.known:
-            return f"it belongs into [{other.section}]"
+            return f"it belongs in [{other.section}]"
     return place_of(key, slot.section)
 
 
@@ -238,7 +238,7 @@ def _check_lists(section: str, table: Table) -> Iterator[Problem]:
     names = [path.partition(".")[2] for path in LISTS if path.startswith(f"{section}.")]
     for key in table:
         if key not in names:
-            hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts with a type each"
+            hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts, each with a type"
             yield Problem(f"takes no {key!r}", table.where(key), section, hint)
 
 
@@ -267,7 +267,7 @@ def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iter
             continue
         elif own is None or part is None:
             hint = near or "it takes 'pipes' and the arguments of torch's DataLoader"
-            yield Problem(f"the loader takes no {key!r}", table.where(key), section, hint, known or strict)
+            yield Problem(f"unknown loader option {key!r}", table.where(key), section, hint, known or strict)
         elif key not in part.words | layout.words and (near or not forwards(own)):
             text = f"nothing in the source of {part.name} reads {key!r}"
             yield Problem(text, table.where(key), section, near or UNREAD, strict)

@@ -29,10 +29,10 @@ def _check_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     split = monitor.partition("/")[0]
     if split not in layout.splits:
         hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
-        text = f"{slot.name} watches {monitor!r}, but the split {split!r} has no data set"
+        text = f"{slot.name} monitors {monitor!r}, but the split {split!r} has no dataset"
         return [slot.problem(text, "monitor", hint=hint, error=not brings_data(layout))]
     if split not in evaluated_splits(layout):
-        text = f"{slot.name} watches {monitor!r}, but nothing evaluates {split!r} during training"
+        text = f"{slot.name} monitors {monitor!r}, but nothing evaluates {split!r} during training"
         known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
         # a dev checkpoint is evaluated once at the end of training; a plateau rule that sees no metric changes nothing
         harmless = slot.kind == "sched" or (slot.kind == "checkpoint" and split == "dev")
@@ -46,9 +46,9 @@ def _check_metric(slot: Slot, name: str, given: list[str] | None) -> list[Proble
     """Report an unknown metric if all parts that compute metrics are known."""
     if given is None or name in given:
         return []
-    text = f"monitor = {slot.value('monitor')!r}: no evaluation gives {name!r}"
+    text = f"monitor = {slot.value('monitor')!r}: no evaluation computes {name!r}"
     longer = next((f"did you mean {score!r}?" for score in given if score.startswith(name)), "")
-    hint = did_you_mean(name, given) or longer or f"there are {', '.join(given)}"
+    hint = did_you_mean(name, given) or longer or f"available: {', '.join(given)}"
     return [slot.problem(text, "monitor", hint=hint)]
 
 

@@ -43,9 +43,9 @@ def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     sure = slot.kind == "data pipe" or reads or (declared and slot.part is not None and not slot.part.old_style)
     for path in value if isinstance(value, list) else [value]:
         if isinstance(path, str) and (declared or _looks_local(path)) and not _exists(path):
-            yield slot.problem(f"there is no file {path!r}", key, hint=_hint(path), error=sure)
+            yield slot.problem(f"file not found: {path!r}", key, hint=_hint(path), error=sure)
         elif isinstance(path, str) and key == "path" and slot.is_a("FromFiles") and _is_folder(path):
-            yield slot.problem(f"{path!r} is a folder, a file was expected", key, hint=f"try '{path}/*'")
+            yield slot.problem(f"expected a file, but {path!r} is a folder", key, hint=f"try '{path}/*'")
         package = package_of_file(str(path)) if reads else ""
         if package and not is_installed(package):
             text, hint = explain_missing(package, str(path))

@@ -38,8 +38,10 @@ def check_tokenizers(layout: Layout) -> Iterator[Problem]:
         if isinstance(labels, str) and not os.path.isfile(os.path.expanduser(labels)):
             names = ", ".join(f'"{name.strip()}"' for name in labels.split(",") if name.strip())
             several = f"give a list: labels = [{names}]" if "," in labels else ""
-            hint = several or _suggest_neighbor(labels) or "it has one name a line; or give a list of names"
-            yield slot.problem(f"there is no file {labels!r} with labels", "labels", hint=hint)
+            hint = (
+                several or _suggest_neighbor(labels) or "a label file has one label per line; or give a list of labels"
+            )
+            yield slot.problem(f"label file not found: {labels!r}", "labels", hint=hint)
 
 
 def is_hub_name(text: str) -> bool:
@@ -57,7 +59,7 @@ def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:
     hint = near or _suggest_neighbor(value, folders=True)
     if not hint:
         hint = NO_DOWNLOAD if is_hub_name(value) else "pass the path of a folder"
-        hint += f', or a class that learns from the training texts: {key} = "alchemy.text.Words"' if learns else ""
+        hint += f', or a class that is trained on the training data: {key} = "alchemy.text.Words"' if learns else ""
     yield slot.problem(f"there is no folder {value!r} with a tokenizer", key, hint=hint)
 
 
@@ -92,7 +94,7 @@ def _check_learn_options(slot: Slot, part: Part, key: str) -> Iterator[Problem]:
     if takes_any:
         names, takes_any = names + [param.name for param in part.params], part.takes_kwargs or not part.readable
     if part.complete and part.method("train") is None:
-        yield slot.problem(f"{part.name} cannot learn from texts", key, hint="give a folder, or a table of its files")
+        yield slot.problem(f"{part.name} cannot be trained on text", key, hint="give a folder, or a table of its files")
         return
     for name in slot.table.table("learn"):
         if name not in names and not takes_any:

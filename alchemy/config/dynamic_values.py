@@ -65,13 +65,13 @@ def _randint(source: _Stream, *, low: int, high: int) -> int:
     """Draw an integer; both bounds are inclusive."""
     _check_range(low, high)
     if not (isinstance(low, int) and isinstance(high, int)):
-        raise CannotSet("low and high must be whole numbers")
+        raise CannotSet("low and high must be integers")
     return low + math.floor(source.draw() * (high - low + 1))
 
 
 def _choice(source: _Stream, *, values: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
     if not isinstance(values, list) or not values:
-        raise CannotSet("values must be a list that is not empty")
+        raise CannotSet("values must be a non-empty list")
     weights = [1.0] * len(values) if weights is None else weights
     if not isinstance(weights, list) or len(weights) != len(values):
         raise CannotSet("weights must be a list as long as values")
@@ -164,8 +164,8 @@ def _evaluate(recipe: Table, source: _Stream, section: str) -> Any:
     name, where = recipe["dyn"], recipe.where("dyn")
     function = _RECIPES.get(name) if isinstance(name, str) else None
     if function is None:
-        hint = did_you_mean(str(name), _RECIPES) or f"there are {', '.join(_RECIPES)}"
-        fail(f"there is no dynamic value {name!r}", where=where, section=section, hint=hint)
+        hint = did_you_mean(str(name), _RECIPES) or f"available: {', '.join(_RECIPES)}"
+        fail(f"unknown dynamic value {name!r}", where=where, section=section, hint=hint)
     takes = {key: row.default is row.empty for key, row in [*inspect.signature(function).parameters.items()][1:]}
     for key in settings:
         if key not in takes:

@@ -27,7 +27,7 @@ def explain(doc: Document, key: str) -> str:
     split = split_key(key)
     keys = split[0] if split and not split[1] else key.split(".")
     if keys[:2] == ["task", "data"] and doc.written:
-        hint = "ask for task.datasets.train, or one of its keys such as task.datasets.train.pipes.0.path"
+        hint = "use task.datasets.train, or one of its keys such as task.datasets.train.pipes.0.path"
         raise AlchemyError("[task.data] was expanded into the tables of [task.datasets]", hint=hint)
     node: Any = doc
     origin = doc.origin
@@ -134,7 +134,7 @@ def _describe_source(doc: Document, key: str, origin: Origin) -> str:
         recipe = doc.dynamic[key]
         settings = ", ".join(f"{name}={format_brief(value)}" for name, value in recipe.items() if name != "dyn")
         seed = "" if recipe["dyn"] in SEEDLESS else f", seed {seed_of(doc)}"
-        return f"made by {recipe['dyn']}({settings}) at {origin}{seed}"
+        return f"computed by {recipe['dyn']}({settings}) at {origin}{seed}"
     if key in doc.references:
         targets = [_describe_target(doc, keys) for keys in keys_in(doc.references[key])]
         text = format_brief(mask_value(key.rpartition(".")[2], doc.references[key]))

@@ -36,10 +36,10 @@ def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
         where, section = last.where(LIKE), dotted_key((*DATASETS, chain[-1]))
         if like in chain:
             circle = " -> ".join([*chain, like])
-            problems.append(Problem(f"like goes round in a circle: {circle}", where, section, "break the circle"))
+            problems.append(Problem(f"like is circular: {circle}", where, section, "break the cycle"))
         elif not isinstance(like, str) or not isinstance(splits.get(like), Table):
             others = [split for split in splits if split != chain[-1]]
-            hint = did_you_mean(str(like), others) or f"there are {', '.join(others) or 'no other splits'}"
+            hint = did_you_mean(str(like), others) or f"available: {', '.join(others) or 'none'}"
             problems.append(Problem(f"like = {like!r}: there is no such split", where, section, hint))
         else:
             chain.append(like)

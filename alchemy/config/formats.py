@@ -25,8 +25,8 @@ def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed
     _check_exists(path, where)
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in _FORMATS and not os.path.isdir(path):
-        known = f"a config ends in {', '.join(_FORMATS)}"
-        fail(f"{path!r} is in no format that is read here", where=where, hint=known)
+        known = f"supported: {', '.join(_FORMATS)}"
+        fail(f"{path!r} is not in a supported format", where=where, hint=known)
     if suffix == ".py" and not allow_code:
         trust = "pass --allow-code (from Python: allow_code=True) if you trust it"
         fail(f"{path} is Python code, which would be executed", where=where, hint=trust)
@@ -34,7 +34,7 @@ def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed
     parsed = parse(_decode_text(raw, path), suffix, path)
     parsed.digest = digest_of(raw)
     if not parsed.data:
-        fail("the file holds no settings", where=path, hint="a config needs at least tag, runner, task and model")
+        fail("the file contains no settings", where=path, hint="a config needs at least tag, runner, task and model")
     return parsed
 
 
@@ -59,8 +59,8 @@ def _check_exists(path: str, where: str) -> None:
     except ValueError:
         fail(f"{path!r} is not a path", where=where)
     configs = sorted(sibling for sibling in siblings if os.path.splitext(sibling)[1] in _FORMATS)
-    offer = f"the folder holds {', '.join(configs[:5])}" if configs else "check the path"
-    fail(f"there is no config file {path!r}", where=where, hint=did_you_mean(name, siblings) or offer)
+    offer = f"the folder contains {', '.join(configs[:5])}" if configs else "check the path"
+    fail(f"config file not found: {path!r}", where=where, hint=did_you_mean(name, siblings) or offer)
 
 
 def content_of(path: str, where: str = "") -> bytes:
@@ -76,8 +76,8 @@ def content_of(path: str, where: str = "") -> bytes:
     except OSError as error:
         fail(f"{path!r} cannot be read: {error.strerror or error}", where=where)
     if len(raw) > LARGEST:
-        hint = "keep data in files of its own and name them in the config"
-        fail(f"the file is larger than the {LARGEST // 2**20} MB that a config may have", where=path, hint=hint)
+        hint = "keep data in separate files and name them in the config"
+        fail(f"the file is larger than {LARGEST // 2**20} MB, the limit for a config", where=path, hint=hint)
     return raw
 
 

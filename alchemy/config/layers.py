@@ -136,7 +136,7 @@ class Layers:
 
     def _base(self, path: str, at: str, chain: tuple[str, ...]) -> Layer:
         if _real_path(path) in chain:
-            fail(f"base goes round in a circle: {_format_chain((*chain, path))}", where=at, hint="break the circle")
+            fail(f"base is circular: {_format_chain((*chain, path))}", where=at, hint="break the cycle")
         if len(chain) > DEEPEST:
             fail(f"bases of bases are nested more than {DEEPEST} deep", where=at)
         return self.layer(path, at, chain)
@@ -149,8 +149,8 @@ class Layers:
             if not isinstance(delta, Table):
                 pile.problems.append(_unknown_variant(name, variant, layer))
             elif link in chain:
-                text = f"base goes round in a circle: {_format_chain((*chain, link))}"
-                pile.problems.append(Problem(text, delta.where("base"), hint="break the circle"))
+                text = f"base is circular: {_format_chain((*chain, link))}"
+                pile.problems.append(Problem(text, delta.where("base"), hint="break the cycle"))
             else:
                 compose(combined, delta, pile.problems)
                 delta = copy_tree(delta)  # it may be chosen again
@@ -177,10 +177,10 @@ def _copy_document(doc: Document) -> Document:
 
 def _unknown_variant(name: str, variant: str, layer: Layer) -> Problem:
     names = layer.variants
-    offer = f"there are {', '.join(names)}" if names else "the file has no [variant.NAME] tables"
+    offer = f"available: {', '.join(names)}" if names else "the file has no [variant.NAME] tables"
     hint = (did_you_mean(name, names) if name else "") or offer
     place = f"in {variant!r}" if name != variant else "after '#'"
-    return Problem(f"there is no variant {name!r}" if name else f"no variant is named {place}", layer.name, hint=hint)
+    return Problem(f"unknown variant {name!r}" if name else f"no variant is named {place}", layer.name, hint=hint)
 
 
 def _take_bases(table: Table, problems: list[Problem]) -> list[tuple[str, str]]:

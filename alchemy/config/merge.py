@@ -47,7 +47,7 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
                 del table[key]
             elif value["delete"] != IF_THERE:
                 hint = did_you_mean(key, table)
-                message = f"{dotted_key(here)} is not there to be deleted"
+                message = f"cannot delete {dotted_key(here)}: no such key"
                 problems.append(Problem(message, delta.where(key), hint=hint))
         elif isinstance(value, Table) and isinstance(old, Array) and "dyn" not in value:
             _patch(old, value, problems, here)
@@ -148,7 +148,7 @@ def find_element(array: Array, name: str, path: Path, where: str) -> int | Probl
     if name in known or name in short:
         places = [f"{dotted_key(path)}.{index}" for index, kind in enumerate(short) if name in (kind, known[index])]
         text = f"{dotted_key(path)} has {len(places)} parts named {name}"
-        return Problem(text, where, hint=f"say {' or '.join(places)}")
+        return Problem(text, where, hint=f"write {' or '.join(places)}")
     offer = f"it has {', '.join(filter(None, short)) or f'{len(array)} elements, counted from 0'}"
     return Problem(f"the list {dotted_key(path)} has no {name!r}", where, hint=did_you_mean(name, short) or offer)
 

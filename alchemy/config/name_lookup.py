@@ -127,7 +127,7 @@ def _missing_module(name: str, roots: tuple[str, ...]) -> Gap:
             install = how_to_install(prefix) if prefix in EXTRAS else ""
             spelling = "check the spelling, the installation and the folder you run from"
             hint = install or did_you_mean(prefix, beside) or spelling
-            return Gap("module", f"there is no module {prefix!r}", hint)
+            return Gap("module", f"no module named {prefix!r}", hint)
     return Gap("unreadable")
 
 

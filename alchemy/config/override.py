@@ -31,7 +31,7 @@ from alchemy.errors import Problem, did_you_mean
 _TABLES = (*SECTIONS, *LATER)
 
 _READ_EARLIER = {
-    "base": "write a config of your own with that base",
+    "base": "write a config with that base",
     "variant": "name the variant after the file: train.toml#NAME",
 }
 
@@ -81,10 +81,10 @@ def parse_value(text: str, old: object) -> Any:
     if isinstance(old, bool):
         if value in (0, 1):
             return bool(value)
-        raise CannotSet(f"{text!r} stands where true or false did", "write true or false")
+        raise CannotSet(f"expected true or false, got {text!r}", "write true or false")
     if isinstance(old, int | float):
         if bare or isinstance(value, bool):
-            raise CannotSet(f"{text!r} stands where the number {old} did", f"text needs quotes: '\"{text}\"'")
+            raise CannotSet(f"expected a number, as in {old}, got {text!r}", f"text needs quotes: '\"{text}\"'")
         if isinstance(value, int | float):
             return _number(value, old)
     if isinstance(old, str) and not isinstance(value, list):
@@ -104,17 +104,17 @@ def _split(text: str) -> tuple[list[str], str | None]:
         split = split_key(text[1:])
         if split and not split[1]:
             return split[0], None
-        raise CannotSet("this is not a key to delete", "write ~table.key")
+        raise CannotSet("expected a key to delete", "write ~table.key")
     split = split_key(text)
     keys, rest = split if split else ([], "")
     if not rest.startswith("="):
         left, sign, right = text.partition("=")
         keys, rest = [part.strip() for part in left.split(".")], sign + right
     if not rest or not all(keys):
-        raise CannotSet("this is not key=value", "write it like optim.lr=0.001")
+        raise CannotSet("expected key=value", "write it like optim.lr=0.001")
     if not rest[1:].strip():
         empty = f"empty text is {dotted_key(tuple(keys))}='\"\"'; ~key deletes a key"
-        raise CannotSet("nothing stands after '='", empty)
+        raise CannotSet("no value after '='", empty)
     return keys, rest[1:]
 
 

@@ -181,7 +181,7 @@ def _add_several(layout: Layout, section: str, table: Table, kind: str) -> None:
         if isinstance(inner, Table):
             _add(layout, Slot(f"{section}.{name}", inner, kind))
         else:
-            text = f"beside the tables [{section}.NAME], [{section}] holds nothing else: move {name!r} into them"
+            text = f"[{section}] may contain only tables [{section}.NAME]: move {name!r} into them"
             layout.problems.append(Problem(text, table.where(name), section))
 
 
@@ -216,11 +216,11 @@ def _add(layout: Layout, slot: Slot) -> None:
     dotted = slot.table.get("type", DEFAULT_TYPES.get(slot.section))
     listed = f"`alchemy parts {shlex.quote(slot.kind)}` lists what"
     if dotted is None and "type" not in slot.table:
-        hint = f'write type = "package.module.Class"; {listed} there is'
+        hint = f'write type = "package.module.Class"; {listed} is available'
         layout.problems.append(slot.problem(f"{_with_article(slot.kind)} needs a 'type'", "type", hint=hint))
     elif not isinstance(dotted, str):
         hint = "write it like 'package.module.Class'"
-        layout.problems.append(slot.problem(f"'type' must be a text, not {dotted!r}", "type", hint=hint))
+        layout.problems.append(slot.problem(f"'type' must be a string, not {dotted!r}", "type", hint=hint))
     elif "." not in dotted:
         message, hint = explain_name(dotted, slot.kind)
         layout.problems.append(slot.problem(message, "type", hint=hint))

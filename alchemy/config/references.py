@@ -95,7 +95,7 @@ class References:
             self._resolve(place)
         except _NotReady:
             if place.dynamic and not self.early:
-                self._report(place, "a dynamic value cannot be made from another one", "write the value")
+                self._report(place, "a dynamic value cannot depend on another one", "write the value")
         except _Unresolvable as error:
             if not self.early:
                 self.problems += [error.problem] if error.problem else []
@@ -156,7 +156,7 @@ class References:
         """Return the path, value and origin of a referenced key; references in that value are resolved first."""
         split = split_key(dotted or "")
         if split is None or split[1]:
-            raise _Unresolvable(_problem(place, "this is not a reference", f"write ${{table.key}}, or {_ESCAPE}"))
+            raise _Unresolvable(_problem(place, "invalid reference", f"write ${{table.key}}, or {_ESCAPE}"))
         node: Any = self.doc
         path: Path = ()
         origin = self.doc.origin
@@ -186,7 +186,7 @@ class References:
             return _problem(place, f"references to references are nested more than {DEEPEST} deep", "")
         links = [*self.active[self.active.index(place.path) :], place.path]
         self.failed.update(links)
-        return _problem(place, f"references go round in a circle: {' -> '.join(map(dotted_key, links))}", "")
+        return _problem(place, f"circular reference: {' -> '.join(map(dotted_key, links))}", "")
 
     def _check_size(self, place: _Place, value: object) -> None:
         if self.size > LARGEST:
@@ -245,8 +245,8 @@ def _format_inside_text(place: _Place, key: str, value: object) -> str:
         return value
     if value is None or isinstance(value, Table | Array):
         kind = "a table" if isinstance(value, Table) else "a list" if isinstance(value, Array) else "none"
-        text = f"{key} is {kind}, which cannot be a piece of a text"
-        raise _Unresolvable(_problem(place, text, "a text that is nothing but a reference takes any value"))
+        text = f"{key} is {kind}, which cannot be part of a string"
+        raise _Unresolvable(_problem(place, text, "a string that is only a reference can take any value"))
     return format_inline(value)
 
 

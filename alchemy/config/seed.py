@@ -22,8 +22,8 @@ def resolve_seed(doc: Document, problems: list[Problem]) -> None:
             return
         holder = plugin
     if not _is_seed(holder.get("seed")):
-        message = f"seed is {format_brief(holder.get('seed'))}, not a whole number from 0 to 2**63 - 1"
-        hint = "leave it out to have one drawn and recorded"
+        message = f"seed must be an integer from 0 to 2**63 - 1, not {format_brief(holder.get('seed'))}"
+        hint = "omit it to draw and record a random one"
         problems.append(Problem(message, holder.where("seed"), "" if holder is doc else "plugins", hint=hint))
     elif holder is doc and plugin is not None and "seed" in plugin and doc.origin_of("seed").kind == "command line":
         # a seed from the command line applies to everything

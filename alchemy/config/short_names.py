@@ -92,18 +92,18 @@ def explain_name(word: str, kind: str) -> tuple[str, str]:
     """Explain why a short name does not name a part of this kind, and return a message and a hint."""
     paths = _paths_of(word, kind) if word.isidentifier() else []
     if paths:
-        return f"{word!r} is the name of {len(paths)} parts", f"write {' or '.join(map(repr, paths))}"
-    message, own = f"alchemy has no {kind} {word!r}", f"write a part of your own as 'src.module.{word or 'Class'}'"
+        return f"{word!r} is ambiguous: {len(paths)} parts have this name", f"write {' or '.join(map(repr, paths))}"
+    message, own = f"alchemy has no {kind} {word!r}", f"name your own part as 'src.module.{word or 'Class'}'"
     package = _TORCH.get(kind)
     if package and word.isidentifier() and isinstance(lookup(package, word, ()), Class):
         return message, f"write '{package}.{word}'"
     if kind == "model" and (written := architecture(word)):
-        return message, f"for texts, write {written}"
+        return message, f"for text, write {written}"
     others = [(other, path) for other in HOMES for path in _paths_of(word, other)] if word.isidentifier() else []
     if others:
         return message, f"{others[0][1]!r} is of the kind {others[0][0]!r}"
     near = did_you_mean(word, names_of(kind))
-    return message, near or f"`alchemy parts {shlex.quote(kind)}` lists what there is; {own}"
+    return message, near or f"`alchemy parts {shlex.quote(kind)}` lists what is available; {own}"
 
 
 def as_table(key: str, value: object) -> str:

@@ -59,7 +59,7 @@ def _unreadable_problem(data: Table, part: Part) -> Problem:
         return Problem(message, data.where("processor"), SECTION, hint)
     if not any(split in data for split in SPLITS):
         hint = did_you_mean(next(iter(data), ""), SPLITS) or _FORMS[0]
-        return Problem(f"it names no file: {', '.join(SPLITS)} do", data.where(), SECTION, hint)
+        return Problem(f"it names no files: set at least one of {', '.join(SPLITS)}", data.where(), SECTION, hint)
     hint = 'add processor = "package.module.Class", a data pipe that takes `path`'
     return Problem(f"{part.name} does not know how to read the files", data.where(), SECTION, hint)
 
@@ -201,7 +201,7 @@ class _Plan:
                     f"{name} = {format_brief(value)} is neither a path nor a share", name, _FORMS[name != "train"]
                 )
             elif _parse_share(self.data.get("train")) is not None or "train" not in self.data:
-                text = f"{name} = {format_brief(value)} is a share of the training data, which no file is named for"
+                text = f"{name} = {format_brief(value)} is a share of the training data, but no training file is given"
                 self._note(text, name, 'add train = "data/train.csv"')
             else:
                 found[name] = share

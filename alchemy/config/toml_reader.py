@@ -36,14 +36,14 @@ _MESSAGES = [
     ("Invalid initial character for a key", "a key is missing, or has a character that needs quotes", ""),
     ("Unclosed array", "the list that starts here is never closed", "add ']', and a comma between its values"),
     ("Unclosed inline table", "the table that starts here is never closed", "add '}', and a comma between its keys"),
-    ("Expected newline or end", "there is more on the line after the value: {rest}", "write one setting a line"),
+    ("Expected newline or end", "unexpected text after the value: {rest}", "write one setting per line"),
     ("Invalid hex value", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
     ("Unescaped '\\'", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
     ("Expected ']", "the name of the table is not closed", "write [name], or [[name]] for a list of tables"),
-    ("Expected", "the text that starts here is never closed", "add the closing quotes"),
-    ("Unterminated string", "the text that starts here is never closed", "add the closing quotes"),
-    ("Illegal character '\\n'", "the text is not closed on its line", "add the closing quote, or use three quotes"),
-    ("Cannot declare", "the table exists already in another form", "write it in one place"),
+    ("Expected", "the string that starts here is never closed", "add the closing quotes"),
+    ("Unterminated string", "the string that starts here is never closed", "add the closing quotes"),
+    ("Illegal character '\\n'", "the string is not closed on its line", "add the closing quote, or use three quotes"),
+    ("Cannot declare", "the table is already defined in another form", "write it in one place"),
     ("Cannot mutate immutable", "a table in braces cannot be extended elsewhere", "put all its keys in one place"),
 ]
 
@@ -86,8 +86,8 @@ _MISTAKES = [  # common mistakes in a line, and how to fix them
     (re.compile(r"\s*(?://|--|%|;)"), "a comment starts with #"),
     (re.compile(r"[^#\"']*\s//"), "a comment starts with #"),
     (re.compile(r"[^=]*=\s*-?\d+,\d+\s*$"), "a decimal point is a dot: 0.001"),
-    (re.compile(r"[^=]*=\s*-?\.\d"), "write the zero before the dot: 0.001"),
-    (re.compile(r"[^=]*=\s*-?\d+\.\s*(?:#|$)"), "write the zero behind the dot: 1.0"),
+    (re.compile(r"[^=]*=\s*-?\.\d"), "write a zero before the dot: 0.001"),
+    (re.compile(r"[^=]*=\s*-?\d+\.\s*(?:#|$)"), "write a zero after the dot: 1.0"),
 ]
 
 
@@ -108,7 +108,7 @@ def _bad_value(text: str, where: str) -> Problem:
     """Report text that is not a TOML value."""
     word = re.split(r"[,\]}#]", text)[0].strip()[:60]
     if text.startswith(("[", "{")):
-        return Problem("the list or table is not closed, or lacks a comma", where)
+        return Problem("the list or table is not closed, or a comma is missing", where)
     if not word:
         return Problem("a value is missing", where, hint='empty text is ""')
     return Problem(f"{word!r} is not a value", where, hint=_FIXES.get(word, f'quote text: "{word}"'))

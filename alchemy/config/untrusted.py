@@ -72,7 +72,7 @@ def reject_recipes(table: Table) -> list[Problem]:
     for path, value, origin in _values(table):
         names_file = path == ("base",) or (path[0] == "variant" and path[2:] == ("base",))
         if names_file or (path[-1] == "dyn" and path[0] != "sweep"):
-            text = f"{path[-1]} = {value!r}: the config of a record holds values and refers to nothing else"
+            text = f"{path[-1]} = {value!r}: the config of a record contains only values and refers to nothing else"
             found.append(_refusal(text, origin, path, replace=False, first=not found))
     for layer in (table, *table.table("variant").values()):
         if isinstance(layer, Table):
@@ -104,7 +104,7 @@ def _rejection_reason(doc: Document, path: Path, value: Any, user_dir: str) -> s
     if path[:2] == ("task", "datasets") and len(path) == 3 and not re.fullmatch(r"[\w-]+", key):
         return f"the name of the split {key!r} is part of file names"
     if key in UNSAFE and value is not None and bool(value) is UNSAFE[key] and not isinstance(value, Table | Array):
-        return f"{key} = {str(value).lower()} would run code that a file brings along"
+        return f"{key} = {str(value).lower()} would run code from a file"
     if key in COMPILER and path[:2] == ("precision", "compile") and len(path) == 3:
         return f"{key} of torch.compile chooses the programs that it starts"
     if key in LOADS and _kind(doc, path) == TIMM:

@@ -120,13 +120,15 @@ def decode(
     if isinstance(value, type) and path[-1:] == ("type",):
         return _import_path(value, where)
     plain = "use text, numbers, true/false, dates, lists and tables"
-    return fail(f"{dotted_key(path)} is a {type(value).__name__}, which no config can hold", where=where, hint=plain)
+    return fail(
+        f"{dotted_key(path)} is a {type(value).__name__}, which a config cannot contain", where=where, hint=plain
+    )
 
 
 def _import_path(part: type, where: str) -> str:
     """Return the import path of a class given as a `type`, so that a record can name it."""
     if "<locals>" in part.__qualname__:
-        text = f"{part.__qualname__} is defined inside a function, where no config can name it"
+        text = f"{part.__qualname__} is defined inside a function, so a config cannot name it"
         fail(text, where=where, hint="define it at the top level of a module")
     return f"{part.__module__}.{part.__qualname__}"
 
@@ -179,9 +181,9 @@ def _parse_form(table: Mapping[str, Any], where: str) -> Any:
 
 def _check_text(text: object, where: str) -> str:
     if not isinstance(text, str):
-        fail(f"the key {text!r} is not text", where=where, hint=f'write "{text}"')
+        fail(f"the key {text!r} is not a string", where=where, hint=f'write "{text}"')
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        fail(f"{text!r} holds half of a surrogate pair, which no file can store", where=where)
+        fail(f"{text!r} contains an unpaired surrogate, which no file can store", where=where)
     return str(text)

@@ -294,16 +294,16 @@ def test_a_metric_that_is_not_there_is_told_once(train: Any, said: list[str]) ->
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"monitor": "f1"}, r"monitor = 'f1' does not name a split and a number of it; write it like 'dev/f1'"),
-        ({"mode": "up"}, r"mode must be one of 'max', 'min', not the text 'up'"),
+        ({"monitor": "f1"}, r"monitor = 'f1' does not name a split and a metric; write it like 'dev/f1'"),
+        ({"mode": "up"}, r"mode must be one of 'max', 'min', not the string 'up'"),
         ({"best": -1}, "best must be at least 0, not -1"),
         ({"last": 0}, "last must be at least 1, not 0"),
-        ({"last": True}, "last must be a whole number, not true"),
+        ({"last": True}, "last must be an integer, not true"),
         ({"every": 0}, "every must be at least 1, not 0"),
-        ({"every": 1.5}, "every must be a whole number or a table, not 1.5"),
+        ({"every": 1.5}, "every must be an integer or a table, not 1.5"),
         ({"every": {"epoch": 1}}, r"every takes no 'epoch'; did you mean 'epochs'?"),
         ({"every": {"minutes": 0}}, r"every minutes = 0; give a number of minutes above 0"),
-        ({"every": {"epochs": 0.5}}, r"every epochs = 0.5; give a whole number of epochs"),
+        ({"every": {"epochs": 0.5}}, r"every epochs = 0.5; give a positive integer"),
     ],
 )
 def test_a_wrong_table_is_one_clear_error(tmp_path: Path, table: dict[str, Any], message: str) -> None:

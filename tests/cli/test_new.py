@@ -40,5 +40,5 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path, capsys):
 
 def test_an_abbreviated_monitor_is_found_by_the_check(project, capsys):
     assert main(["check", "train.toml", "--set", "checkpoint.monitor=dev/acc"]) == 2
-    assert "no evaluation gives 'acc'; did you mean 'accuracy'?" in capsys.readouterr().out
+    assert "no evaluation computes 'acc'; did you mean 'accuracy'?" in capsys.readouterr().out
     assert main(["check", "train.toml", "--set", "checkpoint.monitor=dev/worst_class"]) == 0

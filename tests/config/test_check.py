@@ -156,14 +156,14 @@ def test_sections_that_the_runner_does_not_need_are_allowed():
     text = GOOD.replace("runner.Trainer", "runner.Tester").replace("datasets.dev", "datasets.test")
     found = [p for p in problems_of(text) if p.error]
     assert [p.where for p in found] == lines_with(text, "EvalEpoch")
-    assert "evaluates the split 'dev', which has no data set" in str(found[0])
+    assert "evaluates the split 'dev', which has no dataset" in str(found[0])
 
 
 def test_equal_variants_are_warned_about():
     text = GOOD + "\n[variant.a]\nmodel.hidden = 3\n\n[variant.b]\nmodel.hidden = 3\n\n[variant.c]\nmodel.hidden = 64\n"
     found = [str(p) for p in problems_of(text)]
     assert [f.partition(" ")[0] for f in found] == [*lines_with(text, "[variant.b]"), *lines_with(text, "[variant.c]")]
-    assert "the variant 'b' comes out the same as the variant 'a'" in found[0]
+    assert "the variant 'b' resolves to the same config as the variant 'a'" in found[0]
 
 
 @pytest.mark.parametrize("old", [GOOD, OLD], ids=["new", "old"])
@@ -318,10 +318,10 @@ ACCEPTED = {
 REFUSED = {
     "own optimizer": (ADAMW, 'type = "own.Mine"\nlr = -1.0\n', "Mine: lr must be at least 0, not -1.0"),
     "plain module": (MLP, 'type = "own.Net"\nsize = 4\nwidth = 3\n', "Net takes no 'width'"),
-    "reserved key": (MLP, 'type = "own.Net"\nsize = 4\ninputs = "x"\n', "inputs must be a table, not the text 'x'"),
+    "reserved key": (MLP, 'type = "own.Net"\nsize = 4\ninputs = "x"\n', "inputs must be a table, not the string 'x'"),
     "key of both": (MLP, 'type = "own.Clash"\nsize = 4\nload = "x"\n', "'load' is a key of alchemy and an argument"),
     "no module": (MLP, 'type = "own.Thing"\nsize = 4\n', "'own.Thing' is not a model"),
-    "NUL": ('"records/reviews"', '"a\\u0000b"', "log_dir must not hold a NUL character"),
+    "NUL": ('"records/reviews"', '"a\\u0000b"', "log_dir must not contain a NUL character"),
     "out of the record": ('["detail_log"]', '["../../x"]', "subdirs.0 must be a relative path without '..'"),
     "level": ('BasicSetup" }', 'BasicSetup", level = "LOUD" }', "level must be one of 'TRACE'"),
     "sampler": ("batch_size = 4", 'batch_size = 4\nsampler = "os.system"', "cannot be iterated over"),
@@ -330,7 +330,7 @@ REFUSED = {
     "class of tokenizers": (
         '{ type = "src.pipes.Lower" }',
         '{ type = "alchemy.pipeline.encode.Encode", tokenizer = "alchemy.text.Words" }',
-        "tokenizer must be a folder, or a table with a type, not the text 'alchemy.text.Words'",
+        "tokenizer must be a folder, or a table with a type, not the string 'alchemy.text.Words'",
     ),
 }
 
@@ -352,7 +352,7 @@ def test_the_loss_of_a_plain_module_names_its_output_and_target():
     named = 'CrossEntropy"\ntarget = "label"\noutput = "logits"'
     plain = edited(MLP, 'type = "own.Net"\nsize = 4\n').replace('CrossEntropy"', named)
     assert problems_of(plain) == []
-    assert "target must be a text, not 3" in str(problems_of(plain.replace('"label"', "3"))[0])
+    assert "target must be a string, not 3" in str(problems_of(plain.replace('"label"', "3"))[0])
     assert "CrossEntropy takes no 'target'" in str(problems_of(edited('CrossEntropy"', named))[0])
 
 

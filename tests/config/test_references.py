@@ -87,12 +87,12 @@ WRONG = [
     ("${HOME}/data", r"the config has no 'HOME'; it has seed, x, .*, or write \$\$\{ for the text itself"),
     ("${model.dim.x}", "model.dim is a value and has no keys"),
     ("${list.7}", "the list list has no '7'"),
-    ("${}", r"this is not a reference; write \$\{table.key\}, or write \$\$\{ for the text itself"),
-    ("${model.dim:-3}", "this is not a reference"),
-    ("${model.dim", "this is not a reference"),
-    ("${x}", r"references go round in a circle: x -> x"),
-    ("${y}", r"references go round in a circle: x -> y -> z.0 -> x"),
-    ("a ${model}", "model is a table, which cannot be a piece of a text; a text that is nothing but a reference"),
+    ("${}", r"invalid reference; write \$\{table.key\}, or write \$\$\{ for the text itself"),
+    ("${model.dim:-3}", "invalid reference"),
+    ("${model.dim", "invalid reference"),
+    ("${x}", r"circular reference: x -> x"),
+    ("${y}", r"circular reference: x -> y -> z.0 -> x"),
+    ("a ${model}", "model is a table, which cannot be part of a string; a string that is only a reference"),
     ("a ${list}", "list is a list, which cannot"),
 ]
 
@@ -109,7 +109,7 @@ def test_a_wrong_reference_is_told_with_its_place(text, match, tmp_path, monkeyp
 
 
 def test_a_table_that_holds_a_reference_to_itself_is_a_circle():
-    with pytest.raises(ConfigError, match=r"circle: model.inner.all -> model.inner.all"):
+    with pytest.raises(ConfigError, match=r"circular reference: model.inner.all -> model.inner.all"):
         prepare_cfg({"model": {"inner": {"all": "${model}"}}})
 
 
@@ -143,7 +143,7 @@ def test_a_reference_to_a_dynamic_value_gets_what_was_made(monkeypatch):
     assert 0.5 <= doc["lr"] == doc["same"] and doc["tag"] == f"lr {doc['lr']!r}"
     assert doc["m"] == 12 and doc["all"] == doc["box"] and 2 <= doc["all"]["lr"] <= 3
     assert prepare_cfg({**data, "same": 0})["lr"] == doc["lr"]
-    with pytest.raises(ConfigError, match=r"\[lr\] low = \"\$\{n\}\": a dynamic value cannot be made from another one"):
+    with pytest.raises(ConfigError, match=r"\[lr\] low = \"\$\{n\}\": a dynamic value cannot depend on another one"):
         prepare_cfg({**data, "low": 1, "lr": {"dyn": "uniform", "low": "${n}", "high": 20}})
 
 

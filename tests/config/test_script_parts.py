@@ -46,7 +46,7 @@ def test_a_part_of_the_script_is_found(kind: Any) -> None:
 
 def test_its_keys_and_values_are_checked() -> None:
     assert "Net takes no 'sise'; did you mean 'size'?" in problems(type=Net, sise=4)[0]
-    assert "size must be a whole number, not the text '4'" in problems(type=Net, size="4")[0]
+    assert "size must be an integer, not the string '4'" in problems(type=Net, size="4")[0]
 
 
 def test_one_that_is_not_there_is_told() -> None:
@@ -57,5 +57,5 @@ def test_a_class_inside_a_function_has_no_name() -> None:
     class Inner(nn.Module):
         pass
 
-    with pytest.raises(ConfigError, match="Inner is defined inside a function, where no config can name it"):
+    with pytest.raises(ConfigError, match="Inner is defined inside a function, so a config cannot name it"):
         prepare_cfg({"model": {"type": Inner}})

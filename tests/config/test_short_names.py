@@ -67,7 +67,7 @@ def test_short_names_become_import_paths_wherever_a_part_is_named():
             {"type": "AdamW"},
             "[sched] alchemy has no sched 'AdamW'; 'alchemy.optim.AdamW' is of the kind 'optim'",
         ),
-        ("model", {"type": "Net"}, "write a part of your own as 'src.module.Net'"),
+        ("model", {"type": "Net"}, "name your own part as 'src.module.Net'"),
         ("runner", "Trainr", "alchemy has no runner 'Trainr'; did you mean 'Trainer'?"),
         (
             "model",
@@ -77,7 +77,8 @@ def test_short_names_become_import_paths_wherever_a_part_is_named():
         (
             "task",
             {"type": "Classification", "datasets": {"train": {"pipes": [{"type": "Map"}]}}},
-            "'Map' is the name of 2 parts; write 'alchemy.pipeline.itr.Map' or 'alchemy.pipeline.lst.Map'",
+            "'Map' is ambiguous: 2 parts have this name; "
+            "write 'alchemy.pipeline.itr.Map' or 'alchemy.pipeline.lst.Map'",
         ),
         (
             "task",

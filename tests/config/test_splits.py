@@ -110,14 +110,18 @@ def test_the_command_line_and_a_schedule_with_pipes_have_the_last_word(load):
     ("body", "line", "message"),
     [
         ('train = "train.csv"\ntexd = "title"', 1, "takes 'texd'; did you mean 'text'?"),
-        ('trian = "train.csv"', -1, "it names no file: train, dev, test, inference do; did you mean 'train'?"),
+        (
+            'trian = "train.csv"',
+            -1,
+            "it names no files: set at least one of train, dev, test, inference; did you mean 'train'?",
+        ),
         ('train = "train.csv"\ndve = 0.1', 1, "takes 'dve'; did you mean 'dev'?"),
         ('train = "train.csv"\ndev = 10', 1, "dev = 10 is neither a path nor a share; write a path, or a share of"),
         ('train = "train.csv"\ndev = 0.5\ntest = 0.5', 2, "dev and test hold out 1 of the training data"),
-        ("dev = 0.1", 0, "is a share of the training data, which no file is named for"),
+        ("dev = 0.1", 0, "is a share of the training data, but no training file is given"),
         ('train = "train.csv"\ndev = true', 1, "dev is true, expected a path"),
-        ('train = "train.cvs"\ndev = 0.1', 0, "there is no file 'train.cvs'; did you mean 'train.csv'?"),
-        ('train = "."\ndev = 0.1', 0, "'.' is a folder, a file was expected; try './*'"),
+        ('train = "train.cvs"\ndev = 0.1', 0, "file not found: 'train.cvs'; did you mean 'train.csv'?"),
+        ('train = "."\ndev = 0.1', 0, "expected a file, but '.' is a folder; try './*'"),
         ('train = "train.csv"\ndev = 0.1\nkind = "one"', 2, "TextClassification: kind must be"),
         ('train = "train.csv"\nbatch_size = 0', 1, "batch_size must be at least 1, not 0"),
         ('train = "train.csv"\nprocessor = "alchemy.pipeline.processors.Text"', 1, "unknown type"),
@@ -147,7 +151,7 @@ def test_what_the_task_and_its_processor_agree_on_is_said_once(load):
     doc = load('train = "train.csv"\n', overrides=["task.kind=regression"])
     assert doc["task"]["datasets"]["train"]["pipes"][0]["kind"] == "regression"
     assert "kind" not in load('train = "train.csv"\n')["task"]["datasets"]["train"]["pipes"][0]
-    with pytest.raises(AlchemyError, match=r"ask for task\.datasets\.train"):
+    with pytest.raises(AlchemyError, match=r"use task\.datasets\.train"):
         explain(doc, "task.data.kind")
 
 

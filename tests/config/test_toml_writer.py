@@ -132,9 +132,9 @@ def test_odd_values_have_a_spelling(tmp_path):
     data = reread(dumps(odd))
     assert str(data.pop("l")) == "[None, nan]"
     assert data == {"p": str(tmp_path), "t": [1, 2], "n": 0.5, "e": "red", "none": {"none": True}}
-    with pytest.raises(ConfigError, match=r"a\.0 is a set, which no config can hold"):
+    with pytest.raises(ConfigError, match=r"a\.0 is a set, which a config cannot contain"):
         dumps({"a": [{1}]})
-    with pytest.raises(ConfigError, match="the key 1 is not text"):
+    with pytest.raises(ConfigError, match="the key 1 is not a string"):
         dumps({1: 2})  # type: ignore[dict-item]
 
 

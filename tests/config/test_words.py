@@ -33,7 +33,7 @@ CFG = {
         ("task.data.text_column", "x", "did you mean 'text'?"),
         ("task.data.per_device_train_batch_size", 8, "did you mean 'batch_size'?"),
         ("task.data.max_epochs", 8, "write epochs in [sched]"),
-        ("learning_rate", 0.1, "nobody reads the key 'learning_rate'; write lr in [optim]"),
+        ("learning_rate", 0.1, "no part reads the key 'learning_rate'; write lr in [optim]"),
         ("num_epochs", 3, "write epochs in [sched]"),
         ("fp16", True, 'write dtype = "fp16" in [precision]'),
         (
@@ -41,8 +41,8 @@ CFG = {
             3,
             'write any = [{ type = "Patience", monitor = "dev/loss", patience = 3 }] in [stop]',
         ),
-        ("gpu", 0, "give --device 0 on the command line"),
-        ("optimizer", {"lr": 1}, "nobody reads the table [optimizer]; write [optim]"),
+        ("gpu", 0, "pass --device 0 on the command line"),
+        ("optimizer", {"lr": 1}, "no part reads the table [optimizer]; write [optim]"),
         ("scheduler", {"lr": 1}, "write [sched]"),
         ("loss", {"type": "MSE"}, "write [criterion]"),
         ("trainer", {"epochs": 1}, "did you mean 'runner'?"),
@@ -95,10 +95,10 @@ def test_a_command_of_another_program_is_answered(words, hint, capsys):
     ],
 )
 def test_a_setting_that_nobody_reads_is_refused(setting, hint):
-    (problem,) = [row for row in check(prepare_cfg(CFG, overrides=[setting])) if "nobody reads" in str(row)]
+    (problem,) = [row for row in check(prepare_cfg(CFG, overrides=[setting])) if "no part reads" in str(row)]
     assert problem.error and hint in problem.hint
 
 
 def test_a_key_of_the_file_stays_settable():
     problems = check(prepare_cfg({**CFG, "note": 1}, overrides=["note=2", "log_every=5"]))
-    assert [row.error for row in problems if "nobody reads" in str(row)] == [False]
+    assert [row.error for row in problems if "no part reads" in str(row)] == [False]

@@ -145,7 +145,7 @@ def test_what_cannot_be_read_is_told_before_training(write, part, name, options,
         build(part, "missing.csv", **options)
     with pytest.raises(AlchemyError, match=f"{part} found no samples in .*{name}"):
         build(part, write(name, ""), **options)
-    with pytest.raises(AlchemyError, match="bad must be one of 'error', 'skip', not the text 'ignore'"):
+    with pytest.raises(AlchemyError, match="bad must be one of 'error', 'skip', not the string 'ignore'"):
         build(part, write(name, text), bad="ignore", **options)
 
 

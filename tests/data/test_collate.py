@@ -223,12 +223,12 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
             "two fields 'y', one of them derived from",
         ),
         ([{"x": []}], 5, "fields.x must be a table, not 5"),
-        ([{"x": [1]}], {"max_length": 6, "multiple": 4}, "max_length = 6 is no multiple of 4"),
+        ([{"x": [1]}], {"max_length": 6, "multiple": 4}, "max_length = 6 is not a multiple of 4"),
         ([{"x": [1]}], {"max_length": -1}, "max_length must be at least 0, not -1"),
-        ([{"x": [1]}], {"previous": "p", "first": "eos"}, "first must be a whole number or none, not the text 'eos'"),
+        ([{"x": [1]}], {"previous": "p", "first": "eos"}, "first must be an integer or none, not the string 'eos'"),
         ([{"x": [1]}], {"fixed": True}, "fixed pads to max_length, which is not given"),
-        ([{"x": [1]}], {"long": "drop"}, "long must be one of 'refuse', 'cut', not the text 'drop'"),
-        ([{"x": [1]}], {"previous": "p"}, "'previous' and 'first' go together"),
+        ([{"x": [1]}], {"long": "drop"}, "long must be one of 'refuse', 'cut', not the string 'drop'"),
+        ([{"x": [1]}], {"previous": "p"}, "'previous' and 'first' must be set together"),
         ([{"x": [1]}], {"maks": "m"}, r"\[collate_fn.fields.x\] Padded takes no 'maks'; did you mean 'mask'"),
         ([{"xs": [1]}], {}, "the samples have no field 'x'; did you mean 'xs'"),
         ([{"x": [1]}], {"type": "alchemy.data.columns.Image"}, r"'x' of sample 0 has the shape \(1,\)"),
@@ -266,7 +266,7 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         (
             [{"x": 1}],
             {"type": "alchemy.data.columns.Image", "layout": "WHC"},
-            "layout must be one of 'HWC', 'CHW', not the text 'WHC'",
+            "layout must be one of 'HWC', 'CHW', not the string 'WHC'",
         ),
     ],
 )
@@ -323,9 +323,9 @@ def test_rows_that_are_all_empty_have_no_say_in_the_lengths():
             {"values": {"text": 1}, "fields": {"text": {"type": "alchemy.data.columns.Kept"}}},
             "both set the padding of 'text'; keep only fields.text",
         ),
-        ({"values": {"labels": "x"}}, "value must be a number, not the text 'x'"),
+        ({"values": {"labels": "x"}}, "value must be a number, not the string 'x'"),
         ({"multiple": 0}, "multiple must be at least 1, not 0"),
-        ({"multiple": 2.5}, "multiple must be a whole number, not 2.5"),
+        ({"multiple": 2.5}, "multiple must be an integer, not 2.5"),
     ],
 )
 def test_values_that_pad_nothing_are_refused(options, message):

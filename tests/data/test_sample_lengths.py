@@ -141,9 +141,9 @@ def test_lengths_that_cannot_be_are_refused(column: Any) -> None:
 
 @pytest.mark.parametrize("names", [3, [], [""], [1], {"x": 1}])
 def test_names_of_fields_are_names(names: Any) -> None:
-    with pytest.raises(AlchemyError, match=r"length_of(\.0)? must (be a text or a list of|not be empty)"):
+    with pytest.raises(AlchemyError, match=r"length_of(\.0)? must (be a string or a list of|not be empty)"):
         get_dataloader(Counted([1]), max_tokens=4, length_of=names)
-    with pytest.raises(AlchemyError, match=r"tokens_of must be a text or none, not the list \['x'\]"):
+    with pytest.raises(AlchemyError, match=r"tokens_of must be a string or none, not the list \['x'\]"):
         get_dataloader(Counted([1]), max_tokens=4, length_of="x", tokens_of=["x"])
 
 

@@ -162,8 +162,8 @@ def test_the_loader_takes_a_budget_for_any_list() -> None:
     ("options", "message"),
     [
         ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
-        ({"max_tokens": True}, "max_tokens must be a whole number or none, not true"),
-        ({"max_tokens": 8, "batch_size": 4}, "max_tokens excludes batch_size"),
+        ({"max_tokens": True}, "max_tokens must be an integer or none, not true"),
+        ({"max_tokens": 8, "batch_size": 4}, "max_tokens cannot be combined with batch_size"),
         (
             {"max_tokens": 8, "too_long": "cut"},
             "too_long must be one of 'error', 'skip', 'truncate' or none, not",
@@ -171,10 +171,10 @@ def test_the_loader_takes_a_budget_for_any_list() -> None:
         ({"too_long": "skip"}, "too_long needs a budget; give max_tokens, or max_sentences"),
         ({"max_tokens": 8}, "max_tokens requires the lengths of the samples; set the field"),
         ({"max_sentences": 8}, "max_sentences requires the lengths of the samples; set the field"),
-        ({"max_sentences": 8, "batch_size": 4}, "max_sentences excludes batch_size"),
+        ({"max_sentences": 8, "batch_size": 4}, "max_sentences cannot be combined with batch_size"),
         ({"max_tokens": 8, "length_of": "x", "too_long": "truncate"}, "is only supported for memory-mapped corpora"),
         ({"max_tokens": 8, "length_of": "y"}, "length_of = 'y': sample 0 has x; set it to a field with a length"),
-        ({"max_sentences": 8, "length_of": "x", "too_long": "truncate"}, "needs to know at what length"),
+        ({"max_sentences": 8, "length_of": "x", "too_long": "truncate"}, "needs a length"),
         ({"max_token": 8}, "unknown loader option 'max_token'; did you mean 'max_tokens'"),
     ],
 )

@@ -131,15 +131,15 @@ def test_tables_are_shared(share: str, tables: int) -> None:
 def test_what_cannot_be_is_told() -> None:
     with pytest.raises(AlchemyError, match="the source has 7 tokens, the target 9; build one vocabulary"):
         transformer(target_size=9)
-    with pytest.raises(AlchemyError, match="dim = 8 is no multiple of heads = 3"):
+    with pytest.raises(AlchemyError, match="dim = 8 is not a multiple of heads = 3"):
         transformer(heads=3)
     with pytest.raises(AlchemyError, match="a row has 9 tokens, but there are only 8 positions"):
         transformer(places="learned", max_positions=8)(rows_of([[3] * 9]), before(1, 2))
     with pytest.raises(
-        AlchemyError, match=r"places must be one of 'sinusoidal', .*, not the text 'sinus'; did you mean 'sinusoidal'"
+        AlchemyError, match=r"places must be one of 'sinusoidal', .*, not the string 'sinus'; did you mean 'sinusoidal'"
     ):
         transformer(places="sinus")
     with pytest.raises(AlchemyError, match="decoder_layers must be at least 1, not 0"):
         transformer(decoder_layers=0)
-    with pytest.raises(AlchemyError, match="rotary places turn pairs of features, and a head has 1"):
+    with pytest.raises(AlchemyError, match="rotary positions need an even number of features per head, not 1"):
         transformer(places="rotary", heads=8)

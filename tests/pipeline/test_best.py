@@ -164,7 +164,7 @@ def test_a_monitor_that_is_not_there_is_named(training, pipe):
         pipe(monitor="f1")("dev", accuracy=1.0, loss=0.5, preds=[])
     with pytest.raises(AlchemyError, match="did you mean 'accuracy'"):
         pipe(monitor="acuracy")("dev", accuracy=1.0)
-    with pytest.raises(AlchemyError, match="mode must be one of 'max', 'min', not the text 'maximum'"):
+    with pytest.raises(AlchemyError, match="mode must be one of 'max', 'min', not the string 'maximum'"):
         pipe(mode="maximum")
     assert pipe()("dev", accuracy=1.0) == {"accuracy": 1.0}
 

@@ -125,7 +125,10 @@ def test_the_seed_of_the_run_reaches_pipes_that_read_while_they_are_built():
         ),
         ([{"type": "alchemy.pipeline.itr.Shuffle"}], "Shuffle needs 'datapipe'"),
         ([{**SOURCE, "datapipe": []}], "SequenceWrapper: datapipe must not be empty"),
-        ([{**SOURCE, "datapipe": "a.txt"}], "SequenceWrapper: datapipe must be a list of values, not the text 'a.txt'"),
+        (
+            [{**SOURCE, "datapipe": "a.txt"}],
+            "SequenceWrapper: datapipe must be a list of values, not the string 'a.txt'",
+        ),
         ([SOURCE, {"type": "torch.nn.Linear"}], "'torch.nn.Linear' is not a DataPipeline"),
     ],
 )

@@ -145,7 +145,7 @@ def test_no_row_is_longer_than_asked_for(kind, texts, most):
         ({"max_length": 2, "template": "bos $A eos"}, "max_length = 2 leaves no room for text"),
         ({"long": "only_first"}, "long = 'only_first' needs a max_length, not 0"),
         ({"max_length": 3, "long": "only_second"}, "long = 'only_second' needs a second text"),
-        ({"max_length": 3, "long": "both"}, "long must be one of 'refuse', .*, not the text 'both'"),
+        ({"max_length": 3, "long": "both"}, "long must be one of 'refuse', .*, not the string 'both'"),
         (
             {"max_length": 1},
             "a text has 2 tokens, more than max_length = 1; set long to 'longest_first' or 'only_first', or increase",

@@ -54,8 +54,8 @@ def is_even(number):
             {"long": "longest_first"},
             "long must be one of 'refuse', 'only_first', not",
         ),
-        *((Encode, {"max_length": most}, "max_length must be (a whole|at least 0)") for most in (3.5, "9", -1)),
-        (EncodeWords, {"max_length": True}, "max_length must be a whole number, not true"),
+        *((Encode, {"max_length": most}, "max_length must be (an integer|at least 0)") for most in (3.5, "9", -1)),
+        (EncodeWords, {"max_length": True}, "max_length must be an integer, not true"),
     ],
 )
 def test_names_and_numbers_that_cannot_be_are_refused(kind, options, message):

@@ -139,7 +139,7 @@ def test_windows_are_batched_with_their_padding(tmp_path, monkeypatch):
             "max_length = 4 has room for 2 tokens of text: with overlap = 2, a window adds no new tokens",
         ),
         ({"max_length": 1}, "max_length = 1 has room for 0 tokens of text"),
-        ({"max_length": "6"}, "max_length must be a whole number, not the text '6'"),
+        ({"max_length": "6"}, "max_length must be an integer, not the string '6'"),
         ({"overlap": -1}, "overlap must be at least 0, not -1"),
         ({"pair": "text", "template": ""}, "Windows supports a single text .*Encode has pair"),
         ({"spans": {"marked": "spans"}}, "Windows supports a single text .*Encode has spans"),

@@ -114,7 +114,7 @@ def test_a_cell_may_be_a_whole_document(tmp_path, kind):
 def test_files_are_looked_for_before_training(tmp_path, kind):
     with pytest.raises(AlchemyError, match="file not found"):
         OPENERS[kind]([str(tmp_path / "missing")])
-    with pytest.raises(AlchemyError, match="bad must be one of 'error', 'skip', not the text 'ignore'"):
+    with pytest.raises(AlchemyError, match="bad must be one of 'error', 'skip', not the string 'ignore'"):
         OPENERS[kind]([__file__], bad="ignore")
 
 

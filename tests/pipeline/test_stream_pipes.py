@@ -93,7 +93,7 @@ def test_a_length_can_be_stated_and_goes_on_through_the_chain():
     [lambda: itr.Shuffle([], 0), lambda: itr.WithLength([], -1), lambda: itr.Take([], 1.5)],  # type: ignore[arg-type]
 )
 def test_numbers_are_checked(pipe):
-    with pytest.raises(AlchemyError, match=r"must be (a whole number|at least)"):
+    with pytest.raises(AlchemyError, match=r"must be (an integer|at least)"):
         pipe()
 
 
@@ -110,8 +110,8 @@ def test_a_share_of_what_a_filter_keeps_is_not_taken():
     ("options", "message"),
     [
         ({"seed": -1}, "seed must be at least 0, not -1"),
-        ({"seed": "1"}, "seed must be a whole number, not the text '1'"),
-        ({"share": "half"}, "share must be a number, not the text 'half'"),
+        ({"seed": "1"}, "seed must be an integer, not the string '1'"),
+        ({"share": "half"}, "share must be a number, not the string 'half'"),
         ({"share": 2}, "share must be below 1, not 2"),
     ],
 )

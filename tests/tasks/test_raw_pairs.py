@@ -122,7 +122,7 @@ def test_the_check_knows_that_raw_text_is_scored_by_bleu(texts: Path, tmp_path: 
     del cfg["sched"]["pipes"]
     assert [str(problem) for problem in check(prepare_cfg(cfg))] == []
     cfg["task"]["search"] = {}
-    assert any("no evaluation gives 'bleu'" in str(problem) for problem in check(prepare_cfg(cfg)))
+    assert any("no evaluation computes 'bleu'" in str(problem) for problem in check(prepare_cfg(cfg)))
 
 
 def test_a_resume_and_a_cache_give_the_same_run(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
             run_task(config(corpora, tmp_path, **task), raise_errors=True)
 
     refused("Limits takes no 'max_lenght'; did you mean 'max_length'", limits={"max_lenght": 3})
-    refused("max_length must be a whole number, not the text '9'", limits={"max_length": "9"})
+    refused("max_length must be an integer, not the string '9'", limits={"max_length": "9"})
     refused("Limits takes no 'max_lenght'", limits={"max_lenght": 3}, search={})  # though nothing is written yet
     refused("max_extra must be at most 1000000000", limits={"max_extra": 10**20})
     refused("max_length = 3 must be at least min_length = 4", limits={"max_length": 3, "min_length": 4})
@@ -177,5 +177,5 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     Words.train(["a dog"]).save(tmp_path / "words")
     both = {f"{side}_tokenizer": str(tmp_path / "words") for side in ("source", "target")}
     refused(r"train.en gives 'source' different ids than \S+words", **both)
-    refused("alignments must be one of '', 'words', 'tokens', not the text 'word'", alignments="word")
+    refused("alignments must be one of '', 'words', 'tokens', not the string 'word'", alignments="word")
     refused("the tokenizer of the source is unknown", datasets={"train": {"pipes": []}})

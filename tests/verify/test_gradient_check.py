@@ -82,7 +82,9 @@ def test_batches_of_a_budget_are_cut_and_made_by_the_data_set_itself(limit: dict
 
 
 def test_keys_of_the_loader_that_cannot_be_are_told_at_their_table() -> None:
-    with pytest.raises(AlchemyError, match=r"^code \[task\.datasets\.train\] max_tokens excludes batch_size"):
+    with pytest.raises(
+        AlchemyError, match=r"^code \[task\.datasets\.train\] max_tokens cannot be combined with batch_size"
+    ):
         checked(train={"max_tokens": 9, "length_of": "words"})
 
 

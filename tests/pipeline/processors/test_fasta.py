@@ -29,7 +29,7 @@ def test_wrong_sequences_are_named(write, text, message):
 def test_headers_with_too_few_parts(write):
     with pytest.raises(AlchemyError, match="the header has 1 parts, expected a number in part 2"):
         Fasta(write("a.fa", ">a\nACD\n"), target=2)
-    with pytest.raises(AlchemyError, match="unknown must be one character, not the text 'XX'"):
+    with pytest.raises(AlchemyError, match="unknown must be one character, not the string 'XX'"):
         Fasta(write("a.fa", ">a\nACD\n"), unknown="XX")
 
 

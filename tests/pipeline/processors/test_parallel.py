@@ -31,9 +31,13 @@ def test_source_and_target_name_the_columns_of_a_table(write):
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        (["a", "b"], {"source": "en", "target": "de"}, "files side by side have none; leave out source and target"),
-        ("a.tsv", {"source": 0}, "nothing names that of the target; set target, too"),
-        ("a.tsv", {"source": 0, "target": 1, "columns": [0, 1]}, "'columns' stands beside 'source' and 'target'"),
+        (["a", "b"], {"source": "en", "target": "de"}, "parallel files have none; leave out source and target"),
+        ("a.tsv", {"source": 0}, "the column of the target is not set; set target, too"),
+        (
+            "a.tsv",
+            {"source": 0, "target": 1, "columns": [0, 1]},
+            "'columns' cannot be combined with 'source' and 'target'",
+        ),
     ],
 )
 def test_columns_that_contradict_each_other_are_refused(path, options, message):
@@ -105,5 +109,5 @@ def test_every_side_has_a_name(path, names):
 
 @pytest.mark.parametrize("option", [{"columns": [0, 1]}, {"format": "tsv"}, {"delimiter": ";"}, {"header": False}])
 def test_files_side_by_side_are_no_tables(write, option):
-    with pytest.raises(AlchemyError, match="files side by side have no columns, format, delimiter or header; give one"):
+    with pytest.raises(AlchemyError, match="parallel files have no columns, format, delimiter or header; give one"):
         ParallelText([write("a", "x\n"), write("b", "y\n")], **option)

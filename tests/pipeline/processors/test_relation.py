@@ -39,7 +39,7 @@ def test_characters_are_the_tokens_of_chinese(write):
     marked = Relation(path, tokens="characters", indicators=["[A]", "[B]"])[0]
     assert marked["tokens"] == ["[A]", "王", "明", "[A]", "在", "[B]", "北", "京", "[B]", "工", "作", "o", "k"]
     assert marked["e1_tokens"] == [1, 3] and marked["text"][slice(*marked["e2"])] == "北京"
-    with pytest.raises(AlchemyError, match="tokens must be one of 'words', 'characters', not the text 'signs'"):
+    with pytest.raises(AlchemyError, match="tokens must be one of 'words', 'characters', not the string 'signs'"):
         Relation(path, tokens="signs")  # type: ignore[arg-type]
 
 

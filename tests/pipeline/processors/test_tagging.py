@@ -148,17 +148,17 @@ WRONG = {
     "end": ("x O\ny B-P\n", {"scheme": "BMES"}, r"a\.txt:2 the sentence ends after B-P, which BMES does not allow"),
     "one column": ("x\n", {}, "token and tag are the same column; set the delimiter, or tagged = false"),
     "column": ("x O\n", {"tag": 3}, r"a\.txt:1 no column 3 for tag: the line has 2"),
-    "scheme": ("x O\n", {"scheme": "BIOS"}, r"scheme must be one of .*, not the text 'BIOS'; did you mean 'BIOES'\?"),
+    "scheme": ("x O\n", {"scheme": "BIOS"}, r"scheme must be one of .*, not the string 'BIOS'; did you mean 'BIOES'\?"),
     "types alone": ("x O\n", {"types": ["P"]}, "'to' and 'types' need the scheme of the file"),
     "types and tags": (
         "x O\n",
         {"scheme": "BIO", "types": ["P"], "tags": ["O"]},
-        "'types' and 'tags' exclude each other",
+        "'types' and 'tags' cannot be combined",
     ),
     "violations": (
         "x O\n",
         {"violations": "keep"},
-        "violations must be one of 'error', 'drop', 'begin', not the text 'keep'",
+        "violations must be one of 'error', 'drop', 'begin', not the string 'keep'",
     ),
 }
 
