@@ -59,7 +59,7 @@ class AlchemyModel(Registrable):
     def from_registry(cls, ty: str, *args: object, **kwargs: object) -> Any:
         """Return the model named `ty`, for runners in projects."""
         model = super().from_registry(ty, *args, **kwargs)
-        resolve("alchemy.legacy.adapt.adopt")(current_run(), model)
+        resolve("alchemy.legacy.adapt.adapt_run")(current_run(), model)
         return model
 
     # -- config tables

@@ -22,7 +22,7 @@ from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc_cuda
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from alchemy.legacy.adapt import adapt
 from alchemy.legacy.keywords import fill_keywords
 from alchemy.pipeline import OutputPipeline
@@ -63,7 +63,7 @@ def load(
         logger.warning("{} has no checkpoint 'best': using 'last'", folder)
         checkpoint = "last"
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
-    reach(user_dir)
+    add_to_path(user_dir)
     use_local_copies(document, folder, overrides)
     weights = best_checkpoint(folder, checkpoint)
     return Predictor(document, weights=weights, device=device, batch_size=batch_size, pipes=pipes)

@@ -19,8 +19,8 @@ from alchemy.config.secrets import hide
 from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import RunFailed, explain_failure, is_library, recognize
-from alchemy.launch.signals import signal_of
-from alchemy.launch.worker_pool import Lost
+from alchemy.launch.signals import signal_number
+from alchemy.launch.worker_pool import LostJob
 from alchemy.metrics.scalars import numbers_in
 
 if TYPE_CHECKING:
@@ -111,11 +111,11 @@ class FailedRun(RunResult, Exception):
         result._copy_from(run)
         result.is_logged = run.failure is error
         if isinstance(error, KeyboardInterrupt):
-            result.status, result.signal = "stopped", signal_of(error)
+            result.status, result.signal = "stopped", signal_number(error)
         return result
 
     @classmethod
-    def lost(cls, cfg: Document, reason: Lost) -> FailedRun:
+    def lost(cls, cfg: Document, reason: LostJob) -> FailedRun:
         """Return the result of a run whose process died."""
         result = cls.caused_by(RunFailed(f"the run of {cfg.path or 'a config'} was lost: {reason}"), cfg)
         if reason.signal is not None:
@@ -136,8 +136,8 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
 def fail_if_ignored(result: RunResult) -> RunResult:
     """Return `result`; if it is a failure that a script never inspects, the script exits with code 1.
 
-    Applies only if the call comes directly from a script. Programs such as the command line, pytest or a server are
-    responsible for their own exit codes.
+    Applies only if the call comes from a script or its own modules. Programs such as the command line,
+    pytest or a server are responsible for their own exit codes.
     """
     global _script
     script = _find_script() if isinstance(result, FailedRun) else None

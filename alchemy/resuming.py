@@ -13,7 +13,7 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, ConfigError, Problem, Refused
 from alchemy.files import lock_file
 from alchemy.launch.device import alloc
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.plugins.file_logger import config_hash
 from alchemy.plugins.resume_changes import changes, refuse_changes
@@ -44,7 +44,7 @@ def resume(
     """
     folder = find(record)
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
-    reach(user_dir)
+    add_to_path(user_dir)
     if str(document.get("runner")).rpartition(".")[2] in NO_TRAINING:
         raise AlchemyError(f"{folder} is a test or inference run: only training can be resumed")
     with lock_file(folder / LOCK) as free:

@@ -22,10 +22,10 @@ from alchemy.data import loader
 from alchemy.errors import AlchemyError, Refused, RunFailed
 from alchemy.launch.allocator import keep_memory
 from alchemy.launch.device import alloc
-from alchemy.launch.process_group import Sharing, first_failure, local_device, open_group, place
-from alchemy.launch.project_imports import reach, roots
-from alchemy.launch.signals import graceful
-from alchemy.launch.worker_pool import Lost, run_all
+from alchemy.launch.process_group import Sharing, first_failure, get_rank_info, local_device, open_group
+from alchemy.launch.project_imports import add_to_path, import_roots
+from alchemy.launch.signals import handle_signals
+from alchemy.launch.worker_pool import LostJob, run_all
 from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.legacy.keywords import fill_keywords
 from alchemy.loop import EvaluationInterrupted, announce, check_skipped_updates, evaluate, evaluate_at_end, infer, train
@@ -259,12 +259,16 @@ def run_task(
     try:
         # a nested run must not change the random numbers of the outer one
         around = preserve_rng_state() if find_run() is not None else contextlib.nullcontext()
-        resume_options = (resume_from, frozenset(allowed))
-        with around, _open_context(document, device_info, resume_options) as context, graceful(context.handle_signal):
+        resume_args = (resume_from, frozenset(allowed))
+        with (
+            around,
+            _open_context(document, device_info, resume_args) as context,
+            handle_signals(context.handle_signal),
+        ):
             device_info = context.device_info
             context.limits.max_batches, context.limits.overfit = fast_dev_run, overfit
             try:
-                reach(user_dir)
+                add_to_path(user_dir)
                 with _runner_class(context.cfg)(context.cfg, device_info, **options) as runner:
                     ret = runner.run()
                     context.ret = ret if context.ret is None else context.ret
@@ -331,7 +335,7 @@ def run(
         cfgs = [cfgs]
     if isinstance(device, int):
         device = [device]
-    if place().size > 1 and (len(cfgs) > 1 or force_mp):
+    if get_rank_info().size > 1 and (len(cfgs) > 1 or force_mp):
         raise AlchemyError("torchrun supports a single config", hint="start torchrun once per config")
     kwargs: dict[str, Any] = {"user_dir": user_dir, "desc": desc, "debug": debug}
     kwargs |= {"no_file": no_file or bool(fast_dev_run), "fast_dev_run": fast_dev_run, "overfit": overfit}
@@ -350,10 +354,10 @@ def run(
         calls = [(job, cfg, kwargs) for cfg in good]
         outcomes = run_all(_in_worker, calls, list(devices) * max(task_per_device, 1), signals.append)
         for outcome in outcomes:
-            if signals and not isinstance(outcome, Lost) and outcome.signal:
+            if signals and not isinstance(outcome, LostJob) and outcome.signal:
                 outcome.signal = signals[0]  # the signal sent by the user
         pairs = zip(good, outcomes, strict=True)
-        outcomes = [FailedRun.lost(cfg, outcome) if isinstance(outcome, Lost) else outcome for cfg, outcome in pairs]
+        outcomes = [FailedRun.lost(cfg, outcome) if isinstance(outcome, LostJob) else outcome for cfg, outcome in pairs]
         if raise_errors and (failed := [outcome for outcome in outcomes if isinstance(outcome, FailedRun)]):
             raise failed[0]
     remaining = iter(outcomes)
@@ -368,7 +372,7 @@ def _check(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Docu
         if not isinstance(cfg, str | Path | Mapping):
             raise AlchemyError(f"expected a path or a mapping as a config, got {cfg!r}")
         document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg, user_dir=user_dir)
-        document.warnings = raise_if_wrong(document, strict=strict, roots=roots(user_dir))
+        document.warnings = raise_if_wrong(document, strict=strict, roots=import_roots(user_dir))
     except AlchemyError as error:
         if raise_errors:
             raise

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.legacy.adapt import build_updater, checked_loss
+from alchemy.legacy.adapt import build_updater, get_loss
 from alchemy.model import AlchemyModel, BackwardHandler
 from alchemy.nn.losses import CrossEntropy, Focal, build_loss
 from alchemy.optim import build_optimizer
@@ -246,7 +246,7 @@ def test_debug_names_the_loss_that_is_not_finite() -> None:
 )
 def test_a_wrong_forward_is_told_what_was_expected(how: str, message: str) -> None:
     with training({"type": f"{__name__}.Bad", "how": how}) as run, pytest.raises(AlchemyError, match=message):
-        checked_loss(run.model, run.model.forward(None, True, True))
+        get_loss(run.model, run.model.forward(None, True, True))
 
 
 def test_period_must_be_a_number_of_steps() -> None:

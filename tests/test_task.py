@@ -143,7 +143,7 @@ def test_a_task_may_forget_the_constructor_of_its_base() -> None:
 def test_a_model_that_forgets_the_backward_handler_is_told() -> None:
     with training(how="forgets") as run:
         task = begin(run)
-        with pytest.raises(AlchemyError, match=r"Model.forward did not call self.backward.backward: nothing would be"):
+        with pytest.raises(AlchemyError, match=r"forward did not call self.backward.backward, so the model is not"):
             task.step(torch.ones(2, 1))
 
 
@@ -157,7 +157,7 @@ def test_a_model_that_trains_may_return_a_loss_with_its_graph(how: str) -> None:
 def test_a_loss_for_each_sample_is_refused() -> None:
     with training(how="vector") as run:
         task = begin(run)
-        with pytest.raises(AlchemyError, match=r"Model.forward returned has the shape \[2\]; a single number is exp"):
+        with pytest.raises(AlchemyError, match=r"returned by Model.forward has shape \[2\]; expected a scalar"):
             task.step(torch.ones(2, 1))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from alchemy import trust
 from alchemy.errors import AlchemyError
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from tests.logs import warned
 
 ONE, TWO = trust.digest_of(b"one"), trust.digest_of(b"two")
@@ -117,6 +117,6 @@ def test_a_record_that_is_a_package_is_not_put_in_reach(tmp_path: Path, monkeypa
     (record / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AlchemyError, match=r"numpy has an __init__.py"):
-        reach()
+        add_to_path()
     trust.trust(trust.digest_of((record / "cfg.toml").read_bytes()), record)
-    reach()
+    add_to_path()

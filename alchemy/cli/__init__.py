@@ -1,4 +1,4 @@
-"""The command line: imports the one command that is asked for, and turns its errors into exit codes."""
+"""The command-line entry point: dispatch to a command and map errors to exit codes."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from typing import Any, TextIO
 
 from alchemy.errors import AlchemyError, ConfigError, did_you_mean
 
-BROKEN_PIPE = 128 + 13  # as a shell counts the signal that ends other programs here
+BROKEN_PIPE = 128 + 13  # 128 + SIGPIPE, the exit code that shells report
 
-# a command is the module of that name in this folder, which has it as COMMAND; what it is for stands here
+# the module with the name of the command defines COMMAND; the descriptions are here so that --help imports none of them
 COMMANDS = {
     "run": "run the experiments that configs describe",
-    "resume": "go on with an interrupted run, exactly",
+    "resume": "resume an interrupted run, with bit-identical results",
     "test": "evaluate a trained record, or a config, on its test split",
-    "predict": "write the predictions of a trained record, or of a config, to a file",
-    "generate": "write the texts of a trained model for the lines of a file",
-    "export": "write a trained model as a file that other programs read",
-    "score": "tell how likely given translations are for a trained model",
-    "check": "find what is wrong with a config, without running it",
+    "predict": "write the predictions of a trained record, or of a config",
+    "generate": "translate the lines of a file with a trained model",
+    "export": "export a trained model for another program",
+    "score": "compute the log-probability of given translations",
+    "check": "find mistakes in a config without running it",
     "config": "show a resolved config, explain a value, compare two configs",
-    "data": "look at what flows between the data pipes",
-    "find": "try out which learning rate and batch size suit a config",
-    "parts": "list the parts that a config can name, with their parameters",
+    "data": "inspect data pipes, build corpora, manage cached samples",
+    "find": "search for a suitable learning rate and batch size",
+    "parts": "list the available parts with their parameters",
     "checkpoint": "list, verify, average and import checkpoints",
-    "new": "write a small working project that trains at once",
-    "stop": "ask a running experiment to end cleanly",
-    "replay": "make one update of a record again, and look at it closely",
-    "trust": "trust the configs of records made elsewhere",
-    "verify": "check the promises on your own records and configs",
+    "new": "create a small working project",
+    "stop": "stop a running experiment cleanly",
+    "replay": "rerun one update of a record and inspect it",
+    "trust": "trust the configs of records made by others",
+    "verify": "check the guarantees on your own records and configs",
     "version": "print the versions of alchemy, Python and torch",
-    "completion": "print the completion script of a shell",
+    "completion": "print a shell completion script",
 }
 
-# commands that have a name and are not available yet
+# planned commands
 PLANNED = {
-    "serve": "the dashboard over the records",
-    "web": "the dashboard over the records",
+    "serve": "the dashboard",
+    "web": "the dashboard",
     "rerun": "repeating a run from its record",
     "ls": "the list of records",
-    "show": "a record at a glance",
-    "search": "full text search over records",
+    "show": "the summary of a record",
+    "search": "full-text search over records",
     "diff": "the comparison of two records",
     "compare": "the comparison of two records",
-    "tag": "tags of records",
-    "note": "notes on records",
+    "tag": "tagging records",
+    "note": "adding notes to records",
     "rm": "removing records",
-    "gc": "clearing caches and dead records",
-    "du": "the disk space of records",
+    "gc": "removing stale caches and records",
+    "du": "the disk usage of records",
     "table": "tables of results",
-    "mail": "the mailbox of finished and failed runs",
-    "report": "the report of a run as a page",
-    "deploy": "the server of a trained model",
-    "sweep": "searches over a config",
-    "queue": "the queue of runs",
+    "mail": "the inbox of finished and failed runs",
+    "report": "the HTML report of a run",
+    "deploy": "serving a trained model",
+    "sweep": "hyperparameter search",
+    "queue": "the run queue",
 }
 
 EXAMPLES = """examples:
@@ -67,47 +67,47 @@ EXAMPLES = """examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code: 0, 1 a run failed, 2 the user's error, 130 and 143 on signals."""
+    """Run one command and return its exit code: 0, 1 (a run failed), 2 (usage error), or 130 and 143 (signals)."""
     words = [decode_argument(word) for word in (sys.argv[1:] if argv is None else argv)]
     if argv is None:
-        sys.argv[1:] = [repair_argument(word) for word in sys.argv[1:]]  # records keep the command
-    _never_fail_to_print()
-    out = _Output(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115  (there is none where it was closed)
+        sys.argv[1:] = [repair_argument(word) for word in sys.argv[1:]]  # records store the command
+    _allow_unprintable()
+    out = _Output(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115  (stdout is None if it was closed)
     try:
         with contextlib.redirect_stdout(out):
-            _refuse_if_hidden()
+            _check_not_shadowed()
             code = _dispatch(words)
-            sys.stdout.flush()  # here, where a closed pipe can still be met quietly
+            sys.stdout.flush()  # flush here, where a closed pipe is still handled
         return code or int(out.failed)
     except AlchemyError as error:
-        _tell(error)
+        _print_error(error)
         return error.exit_code
     except KeyboardInterrupt as error:
-        from alchemy.launch.signals import signal_of
+        from alchemy.launch.signals import signal_number
 
-        return 128 + signal_of(error)
+        return 128 + signal_number(error)
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
 
 
-def _tell(error: AlchemyError) -> None:
-    from alchemy.cli.problems import report
+def _print_error(error: AlchemyError) -> None:
+    from alchemy.cli.problems import print_problems
 
     if isinstance(error, ConfigError):
-        report(error.problems, sys.stderr)
+        print_problems(error.problems, sys.stderr)
     else:
         from alchemy.config.secrets import hide
 
         print(hide(f"error: {error}"), file=sys.stderr)
 
 
-def _refuse_if_hidden() -> None:
-    """`python -m alchemy` beside an empty folder `alchemy` finds this package only in part."""
+def _check_not_shadowed() -> None:
+    """Raise an error if a folder `alchemy` in the working directory shadows this package."""
     if sys.modules["alchemy"].__file__ is None:
-        from alchemy.launch.project_imports import refuse_if_hidden
+        from alchemy.launch.project_imports import check_not_shadowed
 
-        refuse_if_hidden()
+        check_not_shadowed()
 
 
 def _dispatch(words: list[str]) -> int:
@@ -135,18 +135,18 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _execute(name: str, words: list[str]) -> int:
-    from alchemy.cli.options import command, parse_command
+    from alchemy.cli.options import load_command, parse_command
 
     try:
         args = parse_command(name, words)
-    except SystemExit as done:  # argparse ends so after --help
+    except SystemExit as done:  # argparse raises it after --help
         return int(done.code or 0)
     args.words = words
-    if "device" in args:  # it computes, in a process of its own
+    if "device" in args:  # the command runs a model
         from alchemy.launch.allocator import keep_memory
 
         keep_memory()
-    return command(name).main(args)
+    return load_command(name).main(args)
 
 
 def _complete(words: list[str]) -> int:
@@ -157,26 +157,26 @@ def _complete(words: list[str]) -> int:
 
 
 def _overview() -> str:
-    """What `alchemy --help` prints, made without a parser so that it costs nothing."""
+    """Return the text of `alchemy --help`, without building a parser."""
     rows = "\n".join(f"  {name:<11} {purpose}" for name, purpose in COMMANDS.items())
     return (
         "usage: alchemy COMMAND ...\n\n"
-        "Experiments from modules and a TOML file.\n\n"
-        f"commands:\n{rows}\n\n{EXAMPLES}\n\n'alchemy COMMAND --help' tells more about one of them."
+        "Run deep-learning experiments described in TOML files.\n\n"
+        f"commands:\n{rows}\n\n{EXAMPLES}\n\nRun 'alchemy COMMAND --help' for details on a command."
     )
 
 
-def _never_fail_to_print() -> None:
-    """A terminal that knows only ASCII shows an escape in place of a letter, never a traceback."""
+def _allow_unprintable() -> None:
+    """Escape characters that the terminal cannot encode instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
 
 
 class _Output:
-    """An output that cannot be written, as on a full disk, says so once and is silent from then on.
+    """Standard output that reports the first write error, such as a full disk, and discards all further output.
 
-    What is being done goes on: a training is worth more than its log on the screen.
+    The command continues: a training run matters more than its console output.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -186,33 +186,33 @@ class _Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with self._forgiving():
+        with self._catch_errors():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._forgiving():
+        with self._catch_errors():
             self._stream.flush()
 
     @contextlib.contextmanager
-    def _forgiving(self) -> Iterator[None]:
+    def _catch_errors(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:
             raise
-        except OSError as error:  # once: what it silences does not fail again
+        except OSError as error:  # happens once: output is silenced from here on
             self.failed = True
             _silence_stdout()
             print(f"error: cannot write to the output: {error.strerror}", file=sys.stderr)
 
 
 def repair_argument(word: str) -> str:
-    """An argument as it was typed, where the locale could not decode it: UTF-8 in a terminal set to ASCII."""
+    """Decode an argument as UTF-8 if the locale could not decode it, as in an ASCII terminal."""
     return os.fsencode(word).decode("utf-8", "replace") if _is_broken(word) else word
 
 
 def decode_argument(word: str) -> str:
-    """The same, but the name of a file stays as the system gives it, or it would not be found."""
+    """Like `repair_argument`, but keep the names of existing files unchanged so that they can be opened."""
     return word if _is_broken(word) and os.path.exists(word.partition("#")[0]) else repair_argument(word)
 
 
@@ -221,6 +221,6 @@ def _is_broken(word: str) -> bool:
 
 
 def _silence_stdout() -> None:
-    # what is still in the buffer would fail again when the interpreter closes it
+    # otherwise flushing the buffer at interpreter exit would fail again
     with contextlib.suppress(OSError, ValueError):  # a stream without a file, as in a notebook
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

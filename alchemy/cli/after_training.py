@@ -1,4 +1,4 @@
-"""What `run --test --predict` does after training: the best weights of each record, tested and asked."""
+"""Test and predict with the best weights of each record, for `run --test --predict`."""
 
 from __future__ import annotations
 
@@ -7,48 +7,51 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.derived_config import Derived, best_checkpoint, for_prediction, for_test, has_best
-from alchemy.cli.launch import start
+from alchemy.cli.derived_config import Derived, best_checkpoint, derive_prediction, derive_test, has_best
+from alchemy.cli.launch import start_runs
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
     from alchemy.result import RunResult
 
-DERIVE: dict[str, Callable[..., Derived]] = {"test": for_test, "predict": for_prediction}
+DERIVE: dict[str, Callable[..., Derived]] = {"test": derive_test, "predict": derive_prediction}
 
 
-def refuse_if_impossible(verbs: Sequence[str], documents: Sequence[Document]) -> None:
-    """A missing test split is told before hours of training, not after them."""
+def check_after_training(verbs: Sequence[str], documents: Sequence[Document]) -> None:
+    """Raise an error before training starts if a config cannot be tested or predicted, as without a test split."""
     for verb in verbs:
         for document in documents:
             DERIVE[verb](document)
 
 
-def follow(verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any) -> dict[int, RunResult]:
-    """Derives a config from each record that has finished, and runs it; the results, by the place of the training."""
-    finished = {i: _record(result) for i, result in enumerate(results) if result.status == "finished"}
-    found = {i: record for i, record in finished.items() if record is not None}
+def run_after_training(
+    verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any
+) -> dict[int, RunResult]:
+    """Derive a config from each finished record and run it; return the results by the index of the training run."""
+    finished = {i: _record_of(result) for i, result in enumerate(results) if result.status == "finished"}
+    records = {i: record for i, record in finished.items() if record is not None}
     documents = [
-        DERIVE[verb](_config(results[i].cfg, record, args.user_dir), _weights(record)).document
-        for i, record in found.items()
+        DERIVE[verb](_load_config(results[i].cfg, record, args.user_dir), _weights_of(record)).document
+        for i, record in records.items()
     ]
     if not documents:
         return {}
-    told = argparse.Namespace(**{**vars(args), "desc": f"{verb} of {', '.join(sorted(map(str, found.values())))}"})
-    return dict(zip(found, start(documents, told, **more)))
+    desc = f"{verb} of {', '.join(sorted(map(str, records.values())))}"
+    args = argparse.Namespace(**{**vars(args), "desc": desc})
+    return dict(zip(records, start_runs(documents, args, **more)))
 
 
-def _record(result: RunResult) -> Path | None:
-    """The record of a run; of several processes only the first has one, and all of them go on with it."""
+def _record_of(result: RunResult) -> Path | None:
+    """Return the record of a run. Only the main process has one; it is broadcast to all of them."""
     from alchemy.launch.process_group import open_group
 
     with open_group() as group:
-        found: Path | None = group.broadcast(result.record_dir)
-    return found
+        record: Path | None = group.broadcast(result.record_dir)
+    return record
 
 
-def _config(cfg: Document, record: Path, user_dir: str) -> Document:
-    """The config as it was before parts took keys out of it: the record has it, unless it was told not to keep it."""
+def _load_config(cfg: Document, record: Path, user_dir: str) -> Document:
+    """Load the config of the record, before parts popped keys from it; fall back to `cfg` if the record has none."""
     from alchemy.config.load import prepare_cfg
     from alchemy.records.local_copies import use_local_copies
 
@@ -60,6 +63,6 @@ def _config(cfg: Document, record: Path, user_dir: str) -> Document:
     return document
 
 
-def _weights(record: Path) -> Path:
-    """The best weights; a config that monitors nothing has only the last ones."""
+def _weights_of(record: Path) -> Path:
+    """Return the best weights, or the last ones if the run monitored no metric."""
     return best_checkpoint(record, "best" if has_best(record) else "last")

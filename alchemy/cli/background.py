@@ -1,4 +1,4 @@
-"""Runs that outlive the terminal: detached processes with a log file of their own."""
+"""Start and stop background runs: detached processes with their own log files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from alchemy.records.folder import is_alive, process_start
 
 
 def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any]:
-    """Starts `alchemy WORDS` in a session of its own, so that no closing terminal can reach it."""
+    """Start `alchemy WORDS` in a new session, so that it survives the terminal."""
     folder = folder or home() / "background"
     name = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S.%f")
     try:
@@ -37,7 +37,7 @@ def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
     except OSError as error:
-        raise AlchemyError(f"cannot write the log of a background run: {error}") from error
+        raise AlchemyError(f"cannot write the log of the background run: {error}") from error
     started = process_start(process.pid)
     info = {
         "pid": process.pid,
@@ -46,26 +46,26 @@ def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict
         "cmd": ["alchemy", *hide_words(map(repair_argument, words))],
         "cwd": os.getcwd(),
     }
-    process.returncode = 0  # it is not ours to wait for: keeps Popen from warning about a child still running
+    process.returncode = 0  # keeps Popen from warning about a child that is still running
     write_atomic(log.with_suffix(".json"), json.dumps(info, ensure_ascii=False, indent=1) + "\n")
     return info
 
 
 def stop_detached(pid: int) -> dict[str, Any]:
-    """Asks a background run of this project to end; any other process is left alone."""
+    """Send SIGTERM to a background run of this project; never signal any other process."""
     for path in sorted((home() / "background").glob("*.json"), reverse=True):
         try:
             info = read_table(path)
-        except (OSError, ValueError):  # damaged: not one that was started here
+        except (OSError, ValueError):  # damaged: not written by launch_detached
             continue
         if info.get("pid") == pid:
             if not is_alive(info):
-                raise AlchemyError(f"the background run {pid} has ended already", hint=f"see {info['log']}")
+                raise AlchemyError(f"background run {pid} has already ended", hint=f"see {info['log']}")
             os.kill(pid, signal.SIGTERM)
             return dict(info)
-    raise AlchemyError(f"there is no background run with pid {pid} in this project", hint="give the path of its record")
+    raise AlchemyError(f"no background run with pid {pid} in this project", hint="pass the path of its record")
 
 
-def scratch() -> Path:
-    """Where the log goes when a run is to leave nothing in the project."""
+def scratch_folder() -> Path:
+    """Return the folder for logs of runs that write nothing to the project."""
     return Path(tempfile.gettempdir()) / f"alchemy-background-{os.getuid()}"

@@ -1,4 +1,4 @@
-"""`alchemy data cache`: the samples that the pipe Cache has kept."""
+"""`alchemy data cache`: list, verify and remove cached samples."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from alchemy.data.cache.entries import Entry
 
 EXAMPLES = """examples:
-  alchemy data cache ls                       # what is kept, how large, how old, of what
-  alchemy data cache verify                   # and whether it is as it was written; 1 if not
-  alchemy data cache rm 3f9a                  # by the beginning of its key
-  alchemy data cache rm --older-than 30       # what nobody has read for 30 days
+  alchemy data cache ls                       # entries with size, age and source
+  alchemy data cache verify                   # also verify the contents; exit code 1 if any is damaged
+  alchemy data cache rm 3f9a                  # by the first characters of its key
+  alchemy data cache rm --older-than 30       # entries not read for 30 days
   alchemy data cache path"""
 DAY = 86400
 
 
-def add_cache(actions: Any) -> None:
-    parser = actions.add_parser("cache", help="list and remove kept samples", epilog=EXAMPLES)
+def add_cache(subparsers: Any) -> None:
+    parser = subparsers.add_parser("cache", help="list, verify and remove cached samples", epilog=EXAMPLES)
     add = parser.add_argument
-    words = ("ls", "verify", "rm", "path")
-    told = "list, list and compare all contents with what was written, remove, or print the folder"
-    add("what", choices=words, metavar="|".join(words), help=told)
-    add("keys", nargs="*", metavar="KEY", help="of what is to be removed; its beginning is enough")
-    add("--older-than", type=float, metavar="DAYS", help="rm: what nobody has read for so long")
-    add("--all", action="store_true", help="rm: all of it")
+    actions = ("ls", "verify", "rm", "path")
+    text = "list entries, verify their contents, remove entries, or print the cache folder"
+    add("what", choices=actions, metavar="|".join(actions), help=text)
+    add("keys", nargs="*", metavar="KEY", help="rm: keys to remove; the first characters are enough")
+    add("--older-than", type=float, metavar="DAYS", help="rm: entries not read for this many days")
+    add("--all", action="store_true", help="rm: all entries")
     add("--json", action="store_true", help="ls, verify: print JSON")
 
 
-def cache(args: argparse.Namespace) -> int:
+def run_cache(args: argparse.Namespace) -> int:
     from alchemy.data.cache.entries import cache_folder, list_entries
 
     _check(args)
@@ -44,7 +44,7 @@ def cache(args: argparse.Namespace) -> int:
         _remove(args, list_entries(cache_folder()))
     else:
         found = list_entries(cache_folder(), "sizes" if args.what == "ls" else "all")
-        print_json([_row(kept) for kept in found]) if args.json else _list(found)
+        print_json([_row(entry) for entry in found]) if args.json else _print_entries(found)
         return int(args.what == "verify" and any(entry.damage for entry in found))
     return 0
 
@@ -57,29 +57,30 @@ def _check(args: argparse.Namespace) -> None:
     if args.json and args.what not in ("ls", "verify"):
         raise AlchemyError(f"'alchemy data cache {args.what}' takes no '--json'", hint="only ls and verify do")
     if args.older_than is not None and not 0 <= args.older_than < math.inf:
-        text = f"--older-than is a number of days of at least 0, not {args.older_than}"
-        raise AlchemyError(text, hint="as in --older-than 30")
+        text = f"--older-than must be a number of days >= 0, got {args.older_than}"
+        raise AlchemyError(text, hint="for example --older-than 30")
 
 
-def _list(found: list[Entry]) -> None:
+def _print_entries(found: list[Entry]) -> None:
     from alchemy.data.cache.entries import format_size, short
 
     if not found:
-        print("nothing is kept")
-    for kept in found:
-        told = f"{'':>19}{format_size(kept.bytes):>9}  damaged: {kept.damage}" if kept.damage else _told(kept)
-        print(f"{short(kept.key)}  {told}")
+        print("the cache is empty")
+    for entry in found:
+        text = f"{'':>19}{format_size(entry.bytes):>9}  damaged: {entry.damage}" if entry.damage else _describe(entry)
+        print(f"{short(entry.key)}  {text}")
     if found:
-        print(f"{len(found)} kept, {format_size(sum(kept.bytes for kept in found))}")
+        noun = "entry" if len(found) == 1 else "entries"
+        print(f"{len(found)} {noun}, {format_size(sum(entry.bytes for entry in found))}")
 
 
-def _told(entry: Entry) -> str:
+def _describe(entry: Entry) -> str:
     from alchemy.data.cache.entries import format_size
 
-    made, used = (time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (entry.created, entry.used))
+    created, used = (time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (entry.created, entry.used))
     of = ", ".join(entry.data[:3]) + (", .." if len(entry.data) > 3 else "")
     size = f"{entry.samples:>10,} samples  {format_size(entry.bytes):>8}"
-    return f"{size}  made {made}, read {used}  {of or entry.chain[-1]}"
+    return f"{size}  created {created}, read {used}  {of or entry.chain[-1]}"
 
 
 def _row(entry: Entry) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 def _remove(args: argparse.Namespace, found: list[Entry]) -> None:
     from alchemy.data.cache.entries import cache_folder, format_size, remove
 
-    chosen = {entry.key: entry for entry in _chosen(args, found)}
+    chosen = {entry.key: entry for entry in _select(args, found)}
     try:
         removed = remove(cache_folder(), chosen) if cache_folder().is_dir() else []
     except OSError as error:
@@ -100,22 +101,22 @@ def _remove(args: argparse.Namespace, found: list[Entry]) -> None:
     print(f"{len(removed)} removed, {format_size(sum(chosen[key].bytes for key in removed))}")
     if len(removed) < len(chosen):
         stay = len(chosen) - len(removed)
-        print(f"{stay} {'stays' if stay == 1 else 'stay'}: written by another process at this moment")
+        print(f"{stay} kept: being written by another process")
 
 
-def _chosen(args: argparse.Namespace, found: list[Entry]) -> list[Entry]:
+def _select(args: argparse.Namespace, found: list[Entry]) -> list[Entry]:
     if bool(args.keys) + (args.older_than is not None) + args.all != 1:
-        raise AlchemyError("say what to remove", hint="give keys, or --older-than DAYS, or --all")
+        raise AlchemyError("nothing selected to remove", hint="pass keys, --older-than DAYS, or --all")
     if args.all:
         return found
     if args.older_than is not None:
         return [entry for entry in found if time.time() - entry.used > args.older_than * DAY]
-    return [_named(key, found) for key in dict.fromkeys(args.keys)]
+    return [_find_by_key(key, found) for key in dict.fromkeys(args.keys)]
 
 
-def _named(key: str, found: list[Entry]) -> Entry:
-    alike = [entry for entry in found if entry.key.startswith(key)]
-    if len(alike) != 1:
-        what = f"{len(alike)} keys of the cache begin" if alike else "no key of the cache begins"
-        raise AlchemyError(f"{what} with {key!r}", hint="`alchemy data cache ls` lists the keys")
-    return alike[0]
+def _find_by_key(key: str, found: list[Entry]) -> Entry:
+    matches = [entry for entry in found if entry.key.startswith(key)]
+    if len(matches) != 1:
+        what = f"{len(matches)} cache keys start" if matches else "no cache key starts"
+        raise AlchemyError(f"{what} with {key!r}", hint="list the keys with `alchemy data cache ls`")
+    return matches[0]

@@ -1,4 +1,4 @@
-"""`alchemy check`: everything that is wrong with a config, at once, before it costs anything."""
+"""`alchemy check`: report all problems of a config without running it."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ if TYPE_CHECKING:
     from alchemy.config.tree import Document
 
 EXAMPLES = """examples:
-  alchemy check train.toml                   # reads the file and the source of its parts
-  alchemy check train.toml#large --deep      # also builds the parts and pushes one batch through
+  alchemy check train.toml                   # read the file and the source of its parts
+  alchemy check train.toml#large --deep      # also build the parts and run one batch
   alchemy check configs/*.toml --strict --json"""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
-    add("--deep", action="store_true", help="build the parts, push one batch through, estimate the memory")
+    add("--deep", action="store_true", help="also build the parts, run one batch and estimate the memory")
     add_trial(parser)
     add("--json", action="store_true", help="print JSON")
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.problems import as_data, clean, errors, report
+    from alchemy.cli.problems import find_errors, is_clean, print_problems, to_dict
 
     problems: list[Problem] = []
-    notes: list[str] = []  # what the deep check has measured
+    notes: list[str] = []  # measurements of the deep check
     for source in args.cfgs:
         problems += _examine(source, args, notes)
     if args.json:
-        print_json({**as_data(problems), "notes": notes})
+        print_json({**to_dict(problems), "notes": notes})
     else:
         print("".join(f"{note}\n" for note in notes), end="")
-        report(problems, sys.stdout)
-        if clean(problems):
+        print_problems(problems, sys.stdout)
+        if is_clean(problems):
             print("ok")
-    return 2 if errors(problems) else 0
+    return 2 if find_errors(problems) else 0
 
 
 def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
-    """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
-    from alchemy.cli.launch import vet
+    """Return the problems of a file and all its variants, or of the named variant."""
+    from alchemy.cli.launch import check_documents
     from alchemy.config.load import load_family
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     try:
         documents = load_family(source, **options)
     except ConfigError as error:
         return error.problems
-    reach(args.user_dir)
-    problems = vet(documents, args)
+    add_to_path(args.user_dir)
+    problems = check_documents(documents, args)
     if args.deep and not any(problem.error for problem in problems):
         problems += [problem for document in documents for problem in _deep(document, args, notes)]
     return problems
 
 
 def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
-    from alchemy.cli.summary import labels
+    from alchemy.cli.summary import label_runs
     from alchemy.verify.dry_run import dry_run
 
     found = dry_run(document, args.device, user_dir=args.user_dir)
     if found.text:
-        notes.append(f"{labels([document])[0]}: {found.text}")
+        notes.append(f"{label_runs([document])[0]}: {found.text}")
     return list(found)
 
 

@@ -1,4 +1,4 @@
-"""`alchemy checkpoint`: what a run has saved, whether it is whole, and weights made from it or from elsewhere."""
+"""`alchemy checkpoint`: list, verify, average and import checkpoints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.checkpoint.links import links_to
+from alchemy.checkpoint.links import is_linked
 from alchemy.checkpoint.manifest import (
     LINKS,
     MANIFEST,
@@ -21,7 +21,7 @@ from alchemy.checkpoint.manifest import (
     read_parts,
     verify,
 )
-from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
+from alchemy.cli.options import Command, Parser, add_user_dir, check_record_name, format_table, print_json
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
 from alchemy.metrics.scalars import show_epoch
@@ -48,28 +48,32 @@ def _arguments(parser: Parser) -> None:
     def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=text, epilog=f"example:\n  alchemy checkpoint {name} {example}")
 
-    ls = add("ls", "list the checkpoints of a record; sizes are looked at, contents are not", "latest --json")
-    ls.add_argument("record", type=record_name, metavar="RECORD", help=RECORD)
+    ls = add("ls", "list the checkpoints of a record; checks sizes, not contents", "latest --json")
+    ls.add_argument("record", type=check_record_name, metavar="RECORD", help=RECORD)
     ls.add_argument("--json", action="store_true", help="print JSON")
-    show = add("show", "print the tensors of a checkpoint, and the counters beside them", "latest")
-    show.add_argument("source", metavar="CHECKPOINT", help=f"{EITHER} (its newest)")
+    show = add("show", "print the tensors and counters of a checkpoint", "latest")
+    show.add_argument("source", metavar="CHECKPOINT", help=f"{EITHER} (latest checkpoint)")
     show.add_argument("--json", action="store_true", help="print JSON")
-    verify = add("verify", "read everything and compare it with its hashes; exit code 1 if any is broken", "latest")
-    verify.add_argument("source", metavar="CHECKPOINT", help=f"{EITHER} (all of its)")
-    average = add("average", "write the mean of several sets of weights", "latest --last 5 --to averaged")
+    verify = add("verify", "verify the hashes of all files; exit code 1 if a checkpoint is damaged", "latest")
+    verify.add_argument("source", metavar="CHECKPOINT", help=f"{EITHER} (all checkpoints)")
+    average = add("average", "write the mean of several checkpoints", "latest --last 5 --to averaged")
     average.add_argument(
         "sources", nargs="+", metavar="CHECKPOINT", help=f"folders with weights, or one record: {RECORD}"
     )
     which = average.add_mutually_exclusive_group()
-    which.add_argument("--last", type=int, default=0, metavar="N", help="of a record, the newest N")
-    which.add_argument("--best", type=int, default=0, metavar="N", help="of a record, the N with the best metric")
-    take = add("import", "turn a file that torch.save wrote into a folder of weights", "old.pth.tar --to imported")
-    take.add_argument("file", metavar="FILE", help="a state dict, a .pth.tar dict, or a whole network")
-    take.add_argument("--allow-pickle", action="store_true", help="read Python objects too, which can run any code")
-    take.add_argument("--key", default="", metavar="NAME", help="where in the file the weights are")
-    add_user_dir(take, "the package that a whole network was made from")
+    which.add_argument("--last", type=int, default=0, metavar="N", help="average the N latest checkpoints of a record")
+    which.add_argument(
+        "--best", type=int, default=0, metavar="N", help="average the N checkpoints of a record with the best metric"
+    )
+    take = add("import", "convert a torch.save file to a checkpoint folder", "old.pth.tar --to imported")
+    take.add_argument("file", metavar="FILE", help="a state dict, a .pth.tar dict, or a pickled module")
+    take.add_argument(
+        "--allow-pickle", action="store_true", help="unpickle Python objects, which can run arbitrary code"
+    )
+    take.add_argument("--key", default="", metavar="NAME", help="key of the weights in the file")
+    add_user_dir(take, "package that defines the pickled module")
     for writing in (average, take):
-        writing.add_argument("--to", required=True, metavar="DIR", help="the new folder, which model_path can name")
+        writing.add_argument("--to", required=True, metavar="DIR", help="folder to create; use it as model_path")
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -83,16 +87,16 @@ def _main(args: argparse.Namespace) -> int:
     return actions[args.action](args)
 
 
-# -- finding them
+# -- lookup
 def _state(name: str) -> Path:
-    """The folder of checkpoints that a record has."""
+    """Return the folder that contains the checkpoints of a record."""
     path = Path(name)
     if checkpoints(path):
         return refuse_links(path)
-    # tests and predictions leave records too, but no state
+    # records of tests and predictions have no state
     record = newest(having="state") if name == "latest" else path if (path / "state").is_dir() else find(name)
     if not checkpoints(refuse_links(record) / "state"):
-        hint = "was it made with [checkpoint] enabled = false, or did it end before its first save?"
+        hint = "checkpoints may be disabled ([checkpoint] enabled = false), or the run ended before its first save"
         raise AlchemyError(f"{record} has no checkpoints", hint=hint)
     return record / "state"
 
@@ -108,10 +112,10 @@ def _manifest(folder: Path) -> Manifest | None:
         return None
 
 
-def _refuse_broken(folder: Path) -> None:
+def _check_intact(folder: Path) -> None:
     reason = verify(folder)
     if reason:
-        raise AlchemyError(f"{folder} is broken: {reason}")
+        raise AlchemyError(f"{folder} is damaged: {reason}")
 
 
 # -- ls
@@ -121,16 +125,16 @@ def _ls(args: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     titles = ("checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links")
-    print(table([titles, *map(_cells, rows)]))
+    print(format_table([titles, *map(_cells, rows)]))
     for row in rows:
         if row["broken"]:
-            print(f"{row['name']} is broken: {row['broken']}")
+            print(f"{row['name']} is damaged: {row['broken']}")
     return 0
 
 
 def _row(folder: Path) -> dict[str, Any]:
-    """What is known of a checkpoint without reading its contents."""
-    links = [name for name in LINKS if links_to(folder, folder.with_name(name))]
+    """Describe a checkpoint without reading its contents."""
+    links = [name for name in LINKS if is_linked(folder, folder.with_name(name))]
     row = {"name": folder.name, "path": str(folder), "broken": verify(folder, contents=False), "links": links}
     manifest = _manifest(folder)
     if manifest is not None:
@@ -161,10 +165,10 @@ def _age(moment: str) -> str:
 
 # -- show
 def _show(args: argparse.Namespace) -> int:
-    folder = _chosen(args.source)
+    folder = _find_checkpoint(args.source)
     row, counters = _row(folder), _counters(folder)
     if "update" not in row:
-        raise AlchemyError(f"{folder} cannot be read: {row['broken']}")
+        raise AlchemyError(f"cannot read {folder}: {row['broken']}")
     tensors = _tensors(folder)
     if args.json:
         print_json({**row, "counters": counters, "tensors": tensors})
@@ -174,24 +178,24 @@ def _show(args: argparse.Namespace) -> int:
         f"{folder}: update {row['update']}, epoch {show_epoch(row['epoch'])}, {row['kind']}, "
         f"{readable_size(row['bytes'])}{score}"
     )
-    broken = f"; broken: {row['broken']}" if row["broken"] else ""
-    print(f"saved {row['time']} because of {', '.join(row['why'])}{broken}")
+    broken = f"; damaged: {row['broken']}" if row["broken"] else ""
+    print(f"saved {row['time']}, reason: {', '.join(row['why'])}{broken}")
     for part, values in counters.items():
         print(printable(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items())))
     cells = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
-    print(table([("file", "tensor", "dtype", "shape", "norm"), *cells]))
+    print(format_table([("file", "tensor", "dtype", "shape", "norm"), *cells]))
     return 0
 
 
-def _chosen(name: str) -> Path:
-    """The checkpoint that is named, or the newest of a record that is not broken as far as sizes tell."""
+def _find_checkpoint(name: str) -> Path:
+    """Return the named checkpoint, or the latest one of a record whose file sizes are intact."""
     if _is_checkpoint(Path(name)):
         return Path(name)
     state = _state(name)
     for folder in reversed(checkpoints(state)):
         if not verify(folder, contents=False):
             return folder
-    raise AlchemyError(f"none of the checkpoints in {state} is whole", hint="see 'alchemy checkpoint ls'")
+    raise AlchemyError(f"all checkpoints in {state} are damaged", hint="see 'alchemy checkpoint ls'")
 
 
 def _tensors(folder: Path) -> list[dict[str, Any]]:
@@ -211,11 +215,11 @@ def _tensors(folder: Path) -> list[dict[str, Any]]:
 
 
 def _counters(folder: Path) -> dict[str, dict[str, Any]]:
-    """The plain values of each part."""
+    """Return the scalar state of each part."""
     try:
         parts = read_parts(folder) if (folder / STATE).exists() else {}
     except (OSError, ValueError) as error:
-        raise AlchemyError(f"{folder / STATE} cannot be read: {error}") from error
+        raise AlchemyError(f"cannot read {folder / STATE}: {error}") from error
     plain = {
         name: {key: value for key, value in state.items() if isinstance(value, int | float | str)}
         for name, state in parts.items()
@@ -234,42 +238,44 @@ def _verify(args: argparse.Namespace) -> int:
     for folder in folders:
         name, reason = f"{folder.parent.name}/{folder.name}", verify(folder)
         broken += bool(reason)
-        text = f"broken: {reason}" if reason else f"whole: {readable_size(read_manifest(folder).bytes)}"
-        print(f"{name} is {text}", flush=True)  # as it goes: a large one takes a while
+        text = f"damaged: {reason}" if reason else f"intact: {readable_size(read_manifest(folder).bytes)}"
+        print(f"{name} is {text}", flush=True)  # at once: large checkpoints take a while
     return 1 if broken else 0
 
 
 # -- average
 def _average(args: argparse.Namespace) -> int:
-    folders, target = _to_average(args), _new_folder(args.to)
-    from alchemy.checkpoint.average_checkpoints import mean_weights
+    folders, target = _folders_to_average(args), _new_folder(args.to)
+    from alchemy.checkpoint.average_checkpoints import average_weights
 
     newest = _manifest(folders[-1])
     where = Where(newest.update, newest.epoch, newest.step) if newest else Where(0, 0, 0)
-    _write_weights(target, mean_weights(folders), where, "average")
+    _write_weights(target, average_weights(folders), where, "average")
     names = ", ".join(folder.name for folder in folders)
-    print(f"{target} holds the mean of {names}: load it with [model] model_path = {str(target)!r}")
+    print(f"wrote the mean of {names} to {target}; load it with [model] model_path = {str(target)!r}")
     return 0
 
 
-def _to_average(args: argparse.Namespace) -> list[Path]:
-    """The folders, the newest last."""
+def _folders_to_average(args: argparse.Namespace) -> list[Path]:
+    """Return the folders to average, the latest one last."""
     wanted = args.last or args.best
     if wanted and (len(args.sources) > 1 or wanted < 1):
-        raise AlchemyError("--last N and --best N take one record, and a number above 0")
-    folders = _of_record(_state(args.sources[0]), args.last, args.best) if wanted else list(map(Path, args.sources))
+        raise AlchemyError("--last N and --best N need exactly one record and N > 0")
+    folders = (
+        _select_from_record(_state(args.sources[0]), args.last, args.best) if wanted else list(map(Path, args.sources))
+    )
     for folder in folders:
         if not folder.is_dir():
-            raise AlchemyError(f"there is no folder {str(folder)!r}")
+            raise AlchemyError(f"folder not found: {str(folder)!r}")
         if _is_checkpoint(folder):
-            _refuse_broken(folder)
+            _check_intact(folder)
     if not wanted and len(folders) < 2:
-        raise AlchemyError("a mean needs two folders or more", hint="or a record with --last N or --best N")
+        raise AlchemyError("averaging needs at least two folders", hint="or pass a record with --last N or --best N")
     return folders
 
 
-def _of_record(state: Path, last: int, best: int) -> list[Path]:
-    # one for each update: a window's best weights may stand beside the whole state of the same update
+def _select_from_record(state: Path, last: int, best: int) -> list[Path]:
+    # one per update: the best weights of a window may be saved next to the full state of the same update
     found = {manifest.update: (folder, manifest) for folder in checkpoints(state) if (manifest := _manifest(folder))}
     chosen = list(found.values())
     if best:
@@ -279,7 +285,7 @@ def _of_record(state: Path, last: int, best: int) -> list[Path]:
     if len(chosen) < (last or best):
         kept = f"[checkpoint] {'last' if last else 'best'} = {last or best}"
         what = "checkpoints" if last else "checkpoints with a metric"
-        raise AlchemyError(f"{state.parent} has {len(chosen)} {what}", hint=f"{kept} keeps more")
+        raise AlchemyError(f"{state.parent} has only {len(chosen)} {what}", hint=f"{kept} keeps more")
     return [folder for folder, _ in chosen]
 
 
@@ -287,27 +293,27 @@ def _of_record(state: Path, last: int, best: int) -> list[Path]:
 def _import(args: argparse.Namespace) -> int:
     import sys
 
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
 
     target = _new_folder(args.to)
-    reach(args.user_dir)
-    from alchemy.checkpoint.torch_load import as_files, load_foreign
+    add_to_path(args.user_dir)
+    from alchemy.checkpoint.torch_load import load_torch_file, to_files
 
     if args.allow_pickle:
-        print(f"warning: whatever code {args.file} holds is run now", file=sys.stderr)
-    found = load_foreign(Path(args.file), allow_pickle=args.allow_pickle, key=args.key)
-    _write_weights(target, as_files(found.weights), Where(0, 0, 0), "import")
+        print(f"warning: unpickling {args.file} may run arbitrary code", file=sys.stderr)
+    found = load_torch_file(Path(args.file), allow_pickle=args.allow_pickle, key=args.key)
+    _write_weights(target, to_files(found.weights), Where(0, 0, 0), "import")
     where = f" from {found.key!r}" if found.key else ""
-    print(f"{target} holds {len(found.weights)} tensors{where}: load it with [model] model_path = {str(target)!r}")
-    if found.beside:
-        print("beside them: " + ", ".join(f"{name} = {value!r}" for name, value in found.beside.items()))
+    print(f"wrote {len(found.weights)} tensors{where} to {target}; load it with [model] model_path = {str(target)!r}")
+    if found.plain:
+        print("other values in the file: " + ", ".join(f"{name} = {value!r}" for name, value in found.plain.items()))
     return 0
 
 
 def _new_folder(name: str) -> Path:
     target = Path(name)
     if target.exists():
-        raise AlchemyError(f"{name} is there already", hint="choose another --to, or remove it")
+        raise AlchemyError(f"{name} already exists", hint="choose another --to, or remove it")
     return target
 
 
@@ -317,7 +323,7 @@ def _write_weights(target: Path, files: Mapping[str, Mapping[str, Tensor]], wher
     try:
         write(target, files, Manifest(*where, time=now(), kind=WEIGHTS, why=[why]))
     except OSError as error:
-        raise AlchemyError(f"{target} cannot be written: {error.strerror or error}") from error
+        raise AlchemyError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -1,4 +1,4 @@
-"""`alchemy completion`: the script that makes a shell ask this program what could come next, and the answer."""
+"""`alchemy completion`: print shell completion scripts and compute the candidates."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from alchemy.cli.options import Command
 
 EXAMPLES = """examples:
   eval "$(alchemy completion bash)"                                      # in ~/.bashrc
-  alchemy completion zsh > ~/.zfunc/_alchemy                             # a folder of $fpath
+  alchemy completion zsh > ~/.zfunc/_alchemy                             # in a folder of $fpath
   alchemy completion fish > ~/.config/fish/completions/alchemy.fish"""
 
-# each asks for the words that fit, and falls back to files where there are none
+# each script calls `alchemy __complete` and falls back to file names
 SCRIPTS = {
     "bash": """_alchemy() {
     local IFS=$'\\n'
@@ -45,7 +45,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> list[str]:
-    """The words that may stand where the last of `words` does; none where a file name is due.
+    """Return the completions of the last word; an empty list means file names.
 
     >>> complete(["ver"])
     ['verify', 'version']
@@ -55,24 +55,24 @@ def complete(words: Sequence[str]) -> list[str]:
 
     typed = words[-1] if words else ""
     if len(words) <= 1:
-        return _fitting(typed, [*COMMANDS, "--help", "--version"])
+        return _filter(typed, [*COMMANDS, "--help", "--version"])
     if words[0] not in COMMANDS:
         return []
     parser, given = build_parser(words[0]), words[1:-1]
     nested = parser.nested()
     if nested and not given:
-        return _fitting(typed, list(nested))
+        return _filter(typed, list(nested))
     if nested and given[0] not in nested:
         return []
     parser = nested[given[0]] if nested else parser
     if "#" in typed:
-        return _variants(typed)
+        return _complete_variants(typed)
     if typed.startswith("-"):
-        return _fitting(typed, parser.options())
-    return _fitting(typed, parser.choices_after(given[-1] if given else ""))
+        return _filter(typed, parser.options())
+    return _filter(typed, parser.choices_after(given[-1] if given else ""))
 
 
-def _variants(typed: str) -> list[str]:
+def _complete_variants(typed: str) -> list[str]:
     from alchemy.config.load import variants
     from alchemy.errors import AlchemyError
 
@@ -81,12 +81,12 @@ def _variants(typed: str) -> list[str]:
     if not os.path.isfile(path):
         return []
     try:
-        return _fitting(typed, [f"{file}#{name}" for name in variants(path)])
+        return _filter(typed, [f"{file}#{name}" for name in variants(path)])
     except AlchemyError:
         return []
 
 
-def _fitting(typed: str, words: Sequence[str]) -> list[str]:
+def _filter(typed: str, words: Sequence[str]) -> list[str]:
     return [word for word in words if word.startswith(typed)]
 
 

@@ -1,4 +1,4 @@
-"""`alchemy config`: what a config says in the end, and why."""
+"""`alchemy config`: show, explain and compare resolved configs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="print the resolved config", epilog=EXAMPLES)
     add_configs(show, many=False)
-    show.add_argument("--json", action="store_true", help="print JSON in place of TOML")
-    show.add_argument("--defaults", action="store_true", help="also list what the parts get by default")
-    explain = actions.add_parser("explain", help="where a value comes from and what it overrode", epilog=EXAMPLES)
+    show.add_argument("--json", action="store_true", help="print JSON instead of TOML")
+    show.add_argument("--defaults", action="store_true", help="also list the default values of all parts")
+    explain = actions.add_parser("explain", help="show where a value comes from and what it overrides", epilog=EXAMPLES)
     add_configs(explain, many=False)
-    explain.add_argument("key", metavar="KEY", help="optim.lr, plugins.1.log_dir, ...")
-    diff = actions.add_parser("diff", help="what two configs do not have in common", epilog=EXAMPLES)
+    explain.add_argument("key", metavar="KEY", help="a dotted key: optim.lr, plugins.1.log_dir, ...")
+    diff = actions.add_parser("diff", help="show the differences between two configs", epilog=EXAMPLES)
     diff.add_argument("one", metavar="A", help="a config file, or FILE#VARIANT")
-    diff.add_argument("other", metavar="B", help="the one to compare with")
+    diff.add_argument("other", metavar="B", help="the config to compare with")
     add_overrides(diff)
     actions.add_parser("schema", help="print the JSON schema of configs, for editors", epilog=EXAMPLES)
 
@@ -38,21 +38,21 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _read(source: str, args: argparse.Namespace) -> Document:
-    """A config to look at: nothing is built from it, so that it may be a record's that is not trusted."""
+    """Load a config for display. Nothing is built from it, so the config of an untrusted record is allowed."""
     from alchemy.config.load import prepare_cfg
 
     return prepare_cfg(source, overrides=args.overrides, allow_code=args.allow_code, compare=True)
 
 
 def _show(args: argparse.Namespace) -> int:
-    from alchemy.cli.problems import report
+    from alchemy.cli.problems import print_problems
     from alchemy.config.references import escape
     from alchemy.config.secrets import hide, mask_secrets
 
     document = _read(args.cfg, args)
-    report(document.notes, sys.stderr)
+    print_problems(document.notes, sys.stderr)
     shown = mask_secrets(document)
-    escape(shown)  # so that what is printed is a config with these values
+    escape(shown)  # so that the printed text is a valid config with these values
     if args.json:
         print_json(shown.plain())
     else:

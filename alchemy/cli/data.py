@@ -1,4 +1,4 @@
-"""`alchemy data`: what flows between the data pipes of a config, and the corpora that they read."""
+"""`alchemy data`: inspect data pipes, build corpora and manage cached samples."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     peek = actions.add_parser("peek", help="print the first samples after each pipe", epilog=EXAMPLES)
     add_configs(peek, many=False)
-    peek.add_argument("--split", default="train", metavar="NAME", help="the split to look at (default: train)")
-    peek.add_argument("-n", type=int, default=3, metavar="N", help="how many samples after each pipe (default: 3)")
+    peek.add_argument("--split", default="train", metavar="NAME", help="split to read (default: train)")
+    peek.add_argument("-n", type=int, default=3, metavar="N", help="number of samples per pipe (default: 3)")
     add_user_dir(peek)
     corpora.add_build(actions)
     corpora.add_info(actions)
@@ -27,7 +27,7 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    return {"peek": _peek, "build": corpora.build, "info": corpora.info, "cache": cache.cache}[args.action](args)
+    return {"peek": _peek, "build": corpora.build, "info": corpora.info, "cache": cache.run_cache}[args.action](args)
 
 
 def _peek(args: argparse.Namespace) -> int:
@@ -36,14 +36,14 @@ def _peek(args: argparse.Namespace) -> int:
     from alchemy.context import Run
     from alchemy.data.loader import get_dataloader
     from alchemy.data.peek import peek, render
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     document = prepare_cfg(args.cfg, **options)
-    reach(args.user_dir)
+    add_to_path(args.user_dir)
     with Run(document, {"device": "cpu"}) as run:
         dataset, options = _load(run, args.split, args.user_dir)
-        # a name in the config becomes a function where the loader makes it one
+        # the loader turns the name in the config into a function
         collate = get_dataloader(dataset, **options).collate_fn if "collate_fn" in options else None
         stages = peek(dataset, args.n, seed=run.seed, collate_fn=collate)
     print(hide(render(stages)))
@@ -51,7 +51,7 @@ def _peek(args: argparse.Namespace) -> int:
 
 
 def _load(run: Any, split: str, user_dir: str) -> tuple[Any, dict[str, Any]]:
-    """One split, as a run would load it but without its plugins."""
+    """Load one split as a run does, but without plugins."""
     import torch
 
     from alchemy.task import AlchemyTask, build_task, load_datasets
@@ -61,10 +61,10 @@ def _load(run: Any, split: str, user_dir: str) -> tuple[Any, dict[str, Any]]:
         run.symbols.set_global(name, value)
     splits = list(run.table("task").get("datasets") or {})
     if split not in splits:
-        hint = did_you_mean(split, splits) or f"it has {', '.join(splits) or 'none'}"
+        hint = did_you_mean(split, splits) or f"available: {', '.join(splits) or 'none'}"
         raise AlchemyError(f"the config has no split {split!r}", section="task.datasets", hint=hint)
     run.task = build_task(run)
-    # a task with a way of its own to load data may ask the model; for the others it would be built for nothing
+    # only a task that overrides load_dataset may need the model
     if type(run.task).load_dataset is not AlchemyTask.load_dataset:
         from alchemy.plain_model import build_model
 

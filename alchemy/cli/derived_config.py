@@ -1,4 +1,4 @@
-"""From the config of a training to the config of a test or of predictions: pure functions on documents."""
+"""Derive the config of a test or a prediction from the config of a training run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from alchemy.symbol_table import TrainedAt
 __all__ = [
     "Derived",
     "best_checkpoint",
+    "derive_prediction",
+    "derive_test",
     "describe_weights",
-    "for_prediction",
-    "for_test",
     "has_best",
     "use_own_tokenizers",
 ]
@@ -29,21 +29,21 @@ __all__ = [
 TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
 _COLLECT = "alchemy.pipeline.output.Collect"
 
-# tables that only a training reads
+# tables that only training reads
 _TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "ema", "sweep")
 
 
 class Derived(NamedTuple):
-    """A config and what was left out of it, for the user to see."""
+    """A derived config and the names of the removed tables and pipes."""
 
     document: Document
     left_out: list[str]
 
 
-def for_test(document: Document, model_path: Path | None = None, drop: Sequence[str] = ()) -> Derived:
-    """The config that evaluates what `document` trained: only the test split, no schedule, no optimizer.
+def derive_test(document: Document, model_path: Path | None = None, drop: Sequence[str] = ()) -> Derived:
+    """Derive the config of a test: only the test split, no scheduler, no optimizer.
 
-    `drop` names further eval pipes that have no place in a test.
+    `drop` names eval pipes to remove as well.
     """
     derived = _derive(document, TESTER, "test", "test", model_path)
     for name in drop:
@@ -51,14 +51,14 @@ def for_test(document: Document, model_path: Path | None = None, drop: Sequence[
     return derived
 
 
-def for_prediction(document: Document, model_path: Path | None = None, split: str | None = None) -> Derived:
-    """The config that predicts `split`, else `inference`, else `test`; the runner knows it as `inference`."""
+def derive_prediction(document: Document, model_path: Path | None = None, split: str | None = None) -> Derived:
+    """Derive the config that predicts `split` (default: `inference`, else `test`), renamed to `inference`."""
     splits = _splits(document)
     chosen = split or next((name for name in ("inference", "test") if name in splits), "inference")
     derived = _derive(document, INFERENCE, chosen, "inference", model_path)
     pipes = _section(derived.document, "task").get("outputpipes") or []
     for pipe in [pipe for pipe in pipes if pipe.get("type") == _COLLECT]:
-        pipes.remove(pipe)  # nobody would read what it keeps, and all of it would stay in memory
+        pipes.remove(pipe)  # nothing reads its list, and it would keep all outputs in memory
         derived.left_out.append("output pipe Collect")
     return derived
 
@@ -78,7 +78,7 @@ def _derive(source: Document, runner: str, split: str, known_as: str, model_path
 
 
 def _trained_at(weights: Path) -> TrainedAt | None:
-    """Where the training stood: at these weights or, where a pipe of the project has saved them, at its end."""
+    """Return the position of the weights, or of the end of training if a pipe of the project saved them."""
     for folder in (weights, weights.parent.parent / "state" / "last"):
         with contextlib.suppress(ValueError):
             manifest = read_manifest(folder)
@@ -87,7 +87,7 @@ def _trained_at(weights: Path) -> TrainedAt | None:
 
 
 def describe_weights(weights: Path, trained: Document) -> str:
-    """`records/train/ID/state/best, epoch 7/12, update 203`; weights without a manifest have only a path."""
+    """Return `records/train/ID/state/best, epoch 7/12, update 203`, or only the path if there is no manifest."""
     with contextlib.suppress(ValueError):
         manifest, epochs = read_manifest(weights), trained.table("sched").get("epochs")
         epoch = show_epoch(manifest.epoch, epochs if isinstance(epochs, int | float) else None)
@@ -96,7 +96,7 @@ def describe_weights(weights: Path, trained: Document) -> str:
 
 
 def _parent(weights: Path) -> str:
-    """The id of the record that holds the weights, in `state/` or `checkpt/`; nothing where none does."""
+    """Return the id of the record that contains the weights, or an empty string."""
     record = weights.parent.parent
     return record.name if (record / INFO).is_file() else ""
 
@@ -104,8 +104,11 @@ def _parent(weights: Path) -> str:
 def _keep_split(document: Document, split: str, known_as: str) -> list[str]:
     splits = _splits(document)
     if split not in splits:
-        there = ", ".join(splits) or "none"
-        raise AlchemyError(f"the config has no split {split!r}", section="task.datasets", hint=f"it has {there}")
+        raise AlchemyError(
+            f"the config has no split {split!r}",
+            section="task.datasets",
+            hint=f"available: {', '.join(splits) or 'none'}",
+        )
     table = _section(document, "task")["datasets"]
     wanted = table[split]
     others = [name for name in splits if name != split]
@@ -119,14 +122,16 @@ def _drop_pipe(document: Document, name: str) -> str:
     pipes = _section(document, "task").get("evalpipes") or []
     names = [_name(pipe) for pipe in pipes]
     if name not in names:
-        hint = did_you_mean(name, names) or f"it has {', '.join(names) or 'none'}"
-        raise AlchemyError(f"the config has no eval pipe {name!r} to drop", section="task.evalpipes", hint=hint)
+        hint = did_you_mean(name, names) or f"available: {', '.join(names) or 'none'}"
+        raise AlchemyError(
+            f"cannot drop {name!r}: the config has no such eval pipe", section="task.evalpipes", hint=hint
+        )
     del pipes[names.index(name)]
     return f"eval pipe {name}"
 
 
 def _move_log_dir(document: Document, purpose: str) -> None:
-    """Records of `.../train` have their tests beside them in `.../test`; elsewhere the folder stays."""
+    """Replace a log_dir `.../train` with `.../test`; leave any other unchanged."""
     for plugin in document.get("plugins") or []:
         if _name(plugin) == "FileLogger":
             log_dir = PurePosixPath(str(plugin.get("log_dir", "")))

@@ -1,4 +1,4 @@
-"""`alchemy export`: a trained model as a file that other programs read, checked before it is there."""
+"""`alchemy export`: export a trained model for another program and verify its output."""
 
 from __future__ import annotations
 
@@ -34,18 +34,21 @@ EXAMPLES = """examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
-    add("--format", choices=list(EXPORTERS), required=True, help="the program that is to read it")
+    add("--format", choices=list(EXPORTERS), required=True, help="program to export for")
     add_precision(parser)
-    add("--to", default="", metavar="DIR", help="the folder of the export (default: export/ of the record)")
-    add("--lines", default="", metavar="FILE", help="sentences to check it on (default: those of the dev split)")
-    add("--references", default="", metavar="FILE", help="their translations, which int8 is checked by")
+    add("--to", default="", metavar="DIR", help="output folder (default: export/ in the record)")
+    add("--lines", default="", metavar="FILE", help="sentences used to verify the export (default: the dev split)")
+    add("--references", default="", metavar="FILE", help="reference translations of --lines, used to verify int8")
     add_overrides(parser)
     add_launch(parser)
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--precision", choices=PRECISIONS, default="float32", help="of the numbers of an export (default: float32)"
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="precision of the exported weights (default: float32)",
     )
 
 
@@ -55,29 +58,29 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.export.exporter import exporter_of
 
     if args.references and not args.lines:
-        raise AlchemyError("--references are those of --lines", hint="give both")
+        raise AlchemyError("--references requires --lines", hint="pass both")
     for name in filter(None, (args.lines, args.references)):
         check_file(name)
     target = open_target(args, quiet=True)
     with open_predictor(target, args, batch_size=1) as predictor:
         run = predictor.run
         exporter = exporter_of(args.format)(run.task, run.model.module, args.precision)
-        folder = Path(args.to) if args.to else _folder_of(target, exporter)
+        folder = Path(args.to) if args.to else _default_folder(target, exporter)
         made = _export(folder, exporter, lambda: exporter.samples(args.lines, args.references))
-    old = "  (it was there already, and was not checked again)" if made.old else ""
+    old = "  (already exported, not verified again)" if made.old else ""
     print(f"{made.folder}  {made.bytes / 2**20:.1f} MiB{old}")
     print(made.agreement)
     return 0
 
 
-def _folder_of(target: Trained, exporter: Exporter[Any]) -> Path:
+def _default_folder(target: Trained, exporter: Exporter[Any]) -> Path:
     if target.record is None:
-        raise AlchemyError("a config has no place for an export", hint="give a record, or the folder with --to DIR")
+        raise AlchemyError("a config has no default export folder", hint="pass a record, or a folder with --to DIR")
     return target.record / "export" / f"{exporter.name}-{exporter.precision}"
 
 
 def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequence[Sample]]) -> Export:
-    """The export of a folder, made where it is not there; a bar counts the blocks of its check."""
+    """Return the export in a folder, creating it if necessary; a progress bar shows its verification."""
     from alchemy.export.export_folder import export
 
     return export(folder, exporter, samples, lambda blocks: show_progress(blocks, "check", len(blocks)))
@@ -85,10 +88,10 @@ def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequ
 
 @contextlib.contextmanager
 def use_engine(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[None]:
-    """Lets the engine that is asked for write the texts of the model that is open."""
+    """Generate the text of the open model with the engine given by --engine."""
     if args.engine == "torch":
         if args.precision != "float32":
-            raise AlchemyError(f"--precision {args.precision} is for --engine ctranslate2", hint="add it")
+            raise AlchemyError(f"--precision {args.precision} requires --engine ctranslate2")
         yield
         return
     from alchemy.export.ctranslate2 import CTranslate2, Pair
@@ -102,12 +105,12 @@ def use_engine(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[
     def samples() -> list[Pair]:
         try:
             return exporter.samples()
-        except AlchemyError:  # the record is enough to write texts
+        except AlchemyError:  # the dev split is missing: use the input
             if args.input == "-":
                 raise
             return exporter.samples(args.input)
 
-    made = _export(_folder_of(target, exporter), exporter, samples)
+    made = _export(_default_folder(target, exporter), exporter, samples)
     if not made.old:
         print(f"{made.folder}: {made.agreement}", file=sys.stderr)
     engine = exporter.load(made.folder, writer, told=args.scores or task.tokens)

@@ -1,4 +1,4 @@
-"""`alchemy find`: a learning rate and a batch size, tried out before a long run."""
+"""`alchemy find`: search for a learning rate or a batch size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, Parser, add_configs, add_trial
-from alchemy.cli.verify import checked_config, show
+from alchemy.cli.verify import load_checked_config, print_report
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -26,25 +26,27 @@ ROWS = 20
 
 def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="WHAT", required=True)
-    rate = actions.add_parser("lr", help="train a moment while the learning rate grows", epilog=EXAMPLES)
+    rate = actions.add_parser("lr", help="train briefly with a growing learning rate", epilog=EXAMPLES)
     add_configs(rate, many=False)
     add = rate.add_argument
-    add("--first", type=float, default=1e-7, metavar="RATE", help="the rate to begin with (default: 1e-7)")
-    add("--last", type=float, default=1.0, metavar="RATE", help="the rate to end with (default: 1)")
-    add("--updates", type=int, default=100, metavar="N", help="how many updates it takes (default: 100)")
-    size = actions.add_parser("batch-size", help="the largest batch that fits into memory", epilog=EXAMPLES)
+    add("--first", type=float, default=1e-7, metavar="RATE", help="first learning rate (default: 1e-7)")
+    add("--last", type=float, default=1.0, metavar="RATE", help="last learning rate (default: 1)")
+    add("--updates", type=int, default=100, metavar="N", help="number of updates (default: 100)")
+    size = actions.add_parser("batch-size", help="find the largest batch size that fits in memory", epilog=EXAMPLES)
     add_configs(size, many=False)
-    size.add_argument("--max", type=int, metavar="N", help="try no larger one; needed on the CPU")
+    size.add_argument("--max", type=int, metavar="N", help="largest batch size to try; required on the CPU")
     for action in (rate, size):
         add_trial(action)
         action.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _main(args: argparse.Namespace) -> int:
-    document = checked_config(args)
-    with contextlib.redirect_stdout(sys.stderr):  # bars and messages; the answer alone goes to the output
+    document = load_checked_config(args)
+    with contextlib.redirect_stdout(sys.stderr):  # only the result goes to standard output
         found = _find(document, args)
-    show(found.as_data() if args.json else _rates(found) if args.action == "lr" else _sizes(found))
+    print_report(
+        found.as_data() if args.json else _render_rates(found) if args.action == "lr" else _render_sizes(found)
+    )
     return 0 if (found.steepest if args.action == "lr" else found.best) else 1
 
 
@@ -57,7 +59,7 @@ def _find(document: Document, args: argparse.Namespace) -> Any:
     return find_batch_size(document, limit=args.max, **more)
 
 
-def _rates(found: Rates) -> str:
+def _render_rates(found: Rates) -> str:
     step = max(1, len(found.rates) // ROWS)
     rows = list(zip(found.rates, found.losses, strict=True))[::step]
     top, bottom = found.losses[0], min(found.losses)
@@ -68,10 +70,10 @@ def _rates(found: Rates) -> str:
 
 def _advice(found: Rates) -> str:
     if found.steepest is None or found.lowest is None:
-        return "the loss did not fall: try other rates (--first, --last), more --updates, or look at the data"
+        return "the loss did not decrease: try other rates (--first, --last) or more --updates, or check the data"
     return (
-        f"suggested: lr = {found.steepest:.1e}, where the loss fell fastest; it was lowest at {found.lowest:.1e}, "
-        f"a tenth of which is {found.lowest / 10:.1e}"
+        f"suggested: lr = {found.steepest:.1e}, where the loss fell fastest; it was lowest at {found.lowest:.1e} "
+        f"(a tenth of that is {found.lowest / 10:.1e})"
     )
 
 
@@ -84,17 +86,17 @@ def _bar(value: float, bottom: float, top: float) -> str:
     return BARS[min(7, max(0, int(share * 7 + 0.5)))] if share == share else "!"
 
 
-def _sizes(found: Sizes) -> str:
+def _render_sizes(found: Sizes) -> str:
     lines = [f"{'batch_size':>10}  result"]
     for row in found.tries:
-        peak = "" if row.peak is None else f", {row.peak:.0f} MiB at most"
+        peak = "" if row.peak is None else f", peak {row.peak:.0f} MiB"
         lines.append(f"{row.batch_size:>10}  {'fits' if row.fits else 'out of memory'}{peak}")
     if not found.best:
         return "\n".join(
-            [*lines, "", "not even one sample fits: recompute or dtype in [precision], or a smaller model"]
+            [*lines, "", "not even one sample fits: set recompute or dtype in [precision], or use a smaller model"]
         )
-    end = f"; the end of what was tried ({found.why})" if found.best == found.limit else ""
-    return "\n".join([*lines, "", f"batch_size = {found.best} fits, with the largest samples{end}"])
+    end = f"; the largest size tried ({found.why})" if found.best == found.limit else ""
+    return "\n".join([*lines, "", f"batch_size = {found.best} fits, measured with the largest samples{end}"])
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -1,4 +1,4 @@
-"""What `run`, `test` and `predict` share: configs are checked and runs are started."""
+"""Check configs and start runs: shared by `run`, `test` and `predict`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from alchemy.result import RunResult
 
 
-def vet(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
-    """What loading and the shallow check have to say about the configs."""
+def check_documents(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
+    """Return the problems found when loading the configs and in the static check."""
     from alchemy.config.check import check_all
-    from alchemy.launch.project_imports import roots
+    from alchemy.launch.project_imports import import_roots
     from alchemy.preview import preview_files
 
-    return check_all(documents, strict=args.strict, roots=roots(args.user_dir), more=[preview_files])
+    return check_all(documents, strict=args.strict, roots=import_roots(args.user_dir), more=[preview_files])
 
 
-def refuse_if_wrong(problems: Sequence[Problem]) -> None:
-    """Any error ends here, together with all other problems; warnings alone are told by the run itself."""
+def raise_on_errors(problems: Sequence[Problem]) -> None:
+    """Raise all problems if any is an error. The run itself reports warnings."""
     if any(problem.error for problem in problems):
         raise ConfigError(list(problems))
 
 
-def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> list[RunResult]:
-    """Runs the documents and returns their results; none if one has failed and its traceback was asked for."""
+def start_runs(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> list[RunResult]:
+    """Run the documents and return their results, or an empty list if one fails with --raise or --pdb."""
     from alchemy.runner import run
 
     try:
@@ -48,12 +48,12 @@ def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) 
     except Exception as error:
         if not (args.raise_errors or args.pdb):
             raise
-        _show(error, debugger=args.pdb)
+        _print_traceback(error, debugger=args.pdb)
         return []
 
 
-def _show(error: BaseException, *, debugger: bool) -> None:
-    """Whoever asks for the traceback gets it whole, also of errors that are told in one line elsewhere."""
+def _print_traceback(error: BaseException, *, debugger: bool) -> None:
+    """Print the full traceback, even of errors that are otherwise reported in one line."""
     import traceback
 
     from alchemy.config.secrets import hide

@@ -1,4 +1,4 @@
-"""`alchemy new`: writes a small project that trains at once, on data of yours or on a small set of its own."""
+"""`alchemy new`: create a small project that trains on your data or on sample data."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ EXAMPLES = """examples:
   alchemy new . --force"""
 
 TEMPLATE = Path(__file__).with_name("template")
-# a name that starts with a dot would be left out of some packages
+# some packagers leave out files whose names start with a dot
 RENAMED = {"gitignore": ".gitignore"}
 KINDS = {
-    "points": "numbers with a label, and a network of your own in src/",
-    "text": "texts with a label",
+    "points": "rows of numbers with a label; the network is in src/",
+    "text": "text with a label",
     "ner": "words or characters with tags",
     "pairs": "pairs of texts with a label",
     "translation": "sentences and their translations",
 }
-# the options that say what a column is, and the kinds that they are for
+# options that name a column, and the kinds they apply to
 COLUMNS = {
     "text": ("text", "pairs"),
     "pair": ("pairs",),
@@ -47,37 +47,37 @@ COLUMNS = {
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("project", metavar="PROJECT", help="the folder to write into; made where it is not there")
-    # words that are left over: most likely data without --data
+    parser.add_argument("project", metavar="PROJECT", help="folder to create, or to write to")
+    # extra arguments: most likely data files without --data
     parser.add_argument("left_over", nargs="*", help=argparse.SUPPRESS)
-    told = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
+    text = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser.add_argument(
-        "--kind", choices=list(KINDS), help=f"{told}. By default what the files look like; without --data points"
+        "--kind", choices=list(KINDS), help=f"{text} (default: detected from the files; points without --data)"
     )
     parser.add_argument(
         "--data",
         nargs="+",
         metavar="FILE",
-        help="your files, or a folder with train, dev and test files; read where they are, never copied",
+        help="your files, or a folder with train, dev and test files; read in place, never copied",
     )
     for name, kinds in COLUMNS.items():
-        told = f"the column of the {name}, by name or number ({', '.join(kinds)})"
-        parser.add_argument(f"--{name}", metavar="COLUMN", default="", help=told)
-    parser.add_argument("--encoding", default="", help="the encoding of the files, where it is not found out")
-    parser.add_argument("--force", action="store_true", help="overwrite files of the same names; others are left alone")
+        text = f"column of the {name}, by name or number ({', '.join(kinds)})"
+        parser.add_argument(f"--{name}", metavar="COLUMN", default="", help=text)
+    parser.add_argument("--encoding", default="", help="encoding of the files (default: detected)")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files of the same names")
 
 
 def _main(args: argparse.Namespace) -> int:
     if not args.project.strip():
         raise AlchemyError(
-            "the project has no name", hint="write 'alchemy new demo', or 'alchemy new .' for this folder"
+            "the project name is empty", hint="run 'alchemy new demo', or 'alchemy new .' for this folder"
         )
     if args.left_over:
         command = shlex.join(["alchemy", "new", args.project, "--data", *args.left_over, *(args.data or [])])
-        raise AlchemyError(f"one folder is written, and {args.left_over[0]!r} is a second", hint=f"for data: {command}")
+        raise AlchemyError(f"unexpected argument {args.left_over[0]!r}", hint=f"for data files, run {command}")
     if os.path.isfile(args.project):
         command = shlex.join(["alchemy", "new", "FOLDER", "--data", args.project])
-        raise AlchemyError(f"{args.project} is a file, not a folder to write into", hint=f"for data: {command}")
+        raise AlchemyError(f"{args.project} is a file, expected a folder", hint=f"for data files, run {command}")
     folder, kind = Path(args.project), args.kind or (_guess_kind(args) if args.data else "points")
     _check_options(args, kind)
     if kind == "points" and not args.data:
@@ -85,12 +85,12 @@ def _main(args: argparse.Namespace) -> int:
         _write(folder, files, force=args.force)
         _print_next(args.project, ["alchemy run train.toml"])
         return 0
-    files = _files(kind) | ({} if args.data else data_files(kind))
+    files = _source_files(kind) | ({} if args.data else data_files(kind))
     _check_free(folder, ["train.toml", *files], force=args.force)
     if not args.data:
         _write(folder, files, force=True)
         files = {}
-    finding = _look(kind, [Path(path) for path in args.data or [folder / "data"]], args, folder)
+    finding = _inspect(kind, [Path(path) for path in args.data or [folder / "data"]], args, folder)
     from alchemy.cli.starter.config import render_config
 
     _write(folder, files | {"train.toml": render_config(kind, finding)}, force=True)
@@ -99,16 +99,16 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace, kind: str) -> None:
-    told = [name for name in (*COLUMNS, "encoding") if getattr(args, name)]
-    if told and not args.data:
-        raise AlchemyError(f"--{told[0]} says something about the files of --data, and there are none")
+    given = [name for name in (*COLUMNS, "encoding") if getattr(args, name)]
+    if given and not args.data:
+        raise AlchemyError(f"--{given[0]} requires --data")
     for name, kinds in COLUMNS.items():
-        if name in told and kind not in kinds:
-            raise AlchemyError(f"--{name} is for --kind {', '.join(kinds)}, not for {kind}")
+        if name in given and kind not in kinds:
+            raise AlchemyError(f"--{name} applies to --kind {', '.join(kinds)}, not to {kind}")
 
 
 def _guess_kind(args: argparse.Namespace) -> str:
-    """The kind of data, by the training file: tags, numbers, else texts; columns that the user names are of texts."""
+    """Guess the kind from the training file: ner, points, otherwise text; column options imply text."""
     from alchemy.data.sniff.files import find_splits
     from alchemy.data.sniff.layout import sniff_table
     from alchemy.data.sniff.points import looks_numeric
@@ -119,45 +119,45 @@ def _guess_kind(args: argparse.Namespace) -> str:
     splits, _ = find_splits([Path(path) for path in args.data])
     file = splits["train"][0]
     if not args.label and looks_tagged(file, args.encoding):
-        kind, told = "ner", "a token and its tag on each line"
+        kind, content = "ner", "a token and its tag on each line"
     elif looks_numeric(sniff_table(file, args.encoding), args.label):
-        kind, told = "points", "numbers and a label"
+        kind, content = "points", "numbers and a label"
     else:
         return "text"
-    print(printable(f"{file} has {told}: taken as --kind {kind}"))
+    print(printable(f"{file} has {content}: using --kind {kind}"))
     return kind
 
 
-def _files(kind: str) -> dict[str, str]:
-    """The files beside config and data."""
-    named = {path.relative_to(TEMPLATE).as_posix(): path for path in sorted((TEMPLATE / "src").glob("*.py"))}
-    named = (named if kind == "points" else {}) | {".gitignore": TEMPLATE / "gitignore"}
-    return {name: path.read_text("utf-8") for name, path in named.items()}
+def _source_files(kind: str) -> dict[str, str]:
+    """Return the files of a project other than config and data."""
+    paths = {path.relative_to(TEMPLATE).as_posix(): path for path in sorted((TEMPLATE / "src").glob("*.py"))}
+    paths = (paths if kind == "points" else {}) | {".gitignore": TEMPLATE / "gitignore"}
+    return {name: path.read_text("utf-8") for name, path in paths.items()}
 
 
 def project(name: str) -> dict[str, str]:
-    """The files of a project about points, and their text."""
+    """Return the files of the points project by path."""
     files = {}
     for path in sorted(path for path in TEMPLATE.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         place = path.relative_to(TEMPLATE)
         text = path.read_text(encoding="utf-8")
-        # a JSON string is a TOML string too
+        # a JSON string is also a TOML string
         text = text.replace('"{{name}}"', json.dumps(name, ensure_ascii=False)).replace("{{name}}", name)
         files[place.with_name(RENAMED.get(place.name, place.name)).as_posix()] = text
     return files | data_files("points")
 
 
-def _look(kind: str, paths: list[Path], args: argparse.Namespace, folder: Path) -> Finding:
-    """What is found in the files, told and returned with paths as the config needs them."""
+def _inspect(kind: str, paths: list[Path], args: argparse.Namespace, folder: Path) -> Finding:
+    """Detect and print the format of the files; return it with paths relative to the project."""
     from alchemy.data.sniff.files import find_splits
     from alchemy.data.sniff.finding import Hints, relocate
 
     splits, left = find_splits(paths, sides=kind == "translation")
-    asked = Hints(args.text, args.pair, args.label, args.source, args.target, args.encoding)
-    finding = _sniffer(kind)(splits, asked)
+    hints = Hints(args.text, args.pair, args.label, args.source, args.target, args.encoding)
+    finding = _sniffer(kind)(splits, hints)
     if left:
         finding.notes.append(f"not used: {', '.join(path.name for path in left)}")
-    several = [f"  {split}: {_told(split, finding)}" for split in finding.sizes] if len(finding.sizes) > 1 else []
+    several = [f"  {split}: {_describe(split, finding)}" for split in finding.sizes] if len(finding.sizes) > 1 else []
     for line in (*finding.shown, *several):
         print(printable(line))
     for note in finding.notes:
@@ -165,9 +165,9 @@ def _look(kind: str, paths: list[Path], args: argparse.Namespace, folder: Path) 
     return relocate(finding, folder)
 
 
-def _told(split: str, finding: Finding) -> str:
+def _describe(split: str, finding: Finding) -> str:
     path = finding.splits[split]["path"]
-    return f"{path if isinstance(path, str) else ', '.join(path)}, {finding.tell_size(split)}"
+    return f"{path if isinstance(path, str) else ', '.join(path)}, {finding.format_size(split)}"
 
 
 def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Hints], Finding]:
@@ -186,10 +186,10 @@ def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Hints], Finding]:
 
 
 def _check_free(folder: Path, names: list[str], *, force: bool) -> None:
-    there = [name for name in names if os.path.lexists(folder / name)]
-    if there and not force:
-        hint = "choose another folder, or overwrite them with --force"
-        raise AlchemyError(f"{folder} already has {', '.join(there)}", hint=hint)
+    existing = [name for name in names if os.path.lexists(folder / name)]
+    if existing and not force:
+        hint = "choose another folder, or use --force to overwrite"
+        raise AlchemyError(f"{folder} already has {', '.join(existing)}", hint=hint)
 
 
 def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
@@ -205,19 +205,19 @@ def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
 
 def _next_commands(kind: str, finding: Finding) -> list[str]:
     tested = "test" in finding.splits or "dev" not in finding.splits
-    asked = f"--text {shlex.quote(finding.question)}"
+    options = f"--text {shlex.quote(finding.question)}"
     if kind == "points":
-        asked = f"--split {'test' if tested else 'dev'} --out predictions.csv"
-    asked += f" --pair {shlex.quote(finding.other)}" if kind == "pairs" else ""
+        options = f"--split {'test' if tested else 'dev'} --out predictions.csv"
+    options += f" --pair {shlex.quote(finding.other)}" if kind == "pairs" else ""
     return [
         "alchemy check train.toml",
         f"alchemy run train.toml{' --test' if tested else ''}",
-        f"alchemy predict latest {asked}",
+        f"alchemy predict latest {options}",
     ]
 
 
 def _print_next(folder: str, commands: list[str]) -> None:
-    """What to type next, on one line where that is short."""
+    """Print the next commands, on one line if there are only two."""
     steps = [*([] if folder == "." else [f"cd {shlex.quote(folder)}"]), *commands]
     print(printable(f"next: {' && '.join(steps)}" if len(steps) < 3 else "\n  ".join(["next:", *steps])))
 

@@ -1,4 +1,4 @@
-"""`alchemy parts`: everything that a config can name with `type`, read from source."""
+"""`alchemy parts`: list the parts that a config can name with `type`, read from source."""
 
 from __future__ import annotations
 
@@ -16,46 +16,48 @@ if TYPE_CHECKING:
     from alchemy.config.signature import Param
 
 EXAMPLES = """examples:
-  alchemy parts                 # all of them
-  alchemy parts sched           # the learning-rate schedules
+  alchemy parts                 # all parts
+  alchemy parts sched           # learning-rate schedulers
   alchemy parts data-pipe --json"""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", nargs="?", default="", metavar="KIND", help="runner, plugin, task, model, sched, ...")
-    add_user_dir(parser, "your own parts are listed too")
+    parser.add_argument(
+        "kind", nargs="?", default="", metavar="KIND", help="runner, plugin, task, model, sched, ... (default: all)"
+    )
+    add_user_dir(parser, "package that contains your own parts, which are listed too")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.config.part_source import KINDS, parts
 
-    kind = _kind(args.kind, list(KINDS))
-    found = [*_own_parts(args.user_dir, kind), *parts(kind)]
+    kind = _parse_kind(args.kind, list(KINDS))
+    found = [*_user_parts(args.user_dir, kind), *parts(kind)]
     if args.json:
-        print_json([_row(part) for part in found])
+        print_json([_to_dict(part) for part in found])
         return 0
     for heading in [kind] if kind else KINDS:
         rows = [part for part in found if heading in _kinds(part)]
         if rows:
-            print(f"{heading}\n" + "\n".join(_lines(part) for part in rows) + "\n")
+            print(f"{heading}\n" + "\n".join(_render(part) for part in rows) + "\n")
     return 0
 
 
-def _own_parts(user_dir: str, kind: str) -> list[Part]:
-    """The parts of a project, found in its source under the names that a config writes."""
+def _user_parts(user_dir: str, kind: str) -> list[Part]:
+    """Return the parts of the project, found in its source, by the names used in configs."""
     from alchemy.config.module_files import locate, read_module
     from alchemy.config.part_source import Part, look
-    from alchemy.launch.project_imports import roots
+    from alchemy.launch.project_imports import import_roots
 
-    folder, where = Path(user_dir), roots(user_dir)
+    folder, where = Path(user_dir), import_roots(user_dir)
     found = []
     for file in sorted(folder.rglob("*.py")):
         pieces = [folder.resolve().name, *file.relative_to(folder).with_suffix("").parts]
         name = ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
         place = locate(name, where)
         module = read_module(name, place) if place else None
-        for key in _written_names(module) if module else ():
+        for key in _config_names(module) if module else ():
             part = look(f"{name}.{key}", where)
             if isinstance(part, Part) and _kinds(part) and (not kind or kind in _kinds(part)):
                 found.append(part)
@@ -63,25 +65,25 @@ def _own_parts(user_dir: str, kind: str) -> list[Part]:
 
 
 def _kinds(part: Part) -> frozenset[str]:
-    """The kinds of a part; a plain nn.Module of the project can be its model."""
+    """Return the kinds of a part; a plain nn.Module counts as a model."""
     return part.kinds or frozenset({"model"} if part.complete and part.is_plain_model else ())
 
 
-def _written_names(module: Module) -> list[str]:
-    """The names of a module's classes in a config: aliases, and those of classes that have none."""
+def _config_names(module: Module) -> list[str]:
+    """Return the names under which a config can refer to the classes of a module: aliases, else class names."""
     aliased = {class_name for rows in module.aliases.values() for _, class_name in rows}
     classes = [key for key, node in module.names.items() if isinstance(node, ast.ClassDef) and key not in aliased]
     return list(dict.fromkeys([*module.aliases, *classes]))
 
 
-def _kind(word: str, kinds: list[str]) -> str:
-    """`data-pipe`, `DataPipe` and `data_pipes` all mean "data pipe"."""
+def _parse_kind(word: str, kinds: list[str]) -> str:
+    """Normalize a kind: `data-pipe`, `DataPipe` and `data_pipes` all mean "data pipe"."""
     plain = {_letters(kind): kind for kind in kinds}
     found = plain.get(_letters(word)) or plain.get(_letters(word).removesuffix("s"))
     if word and not found:
         names = [kind.replace(" ", "-") for kind in kinds]
         hint = did_you_mean(word, names) or f"one of {', '.join(names)}"
-        raise AlchemyError(f"there is no kind of part {word!r}", hint=hint)
+        raise AlchemyError(f"unknown kind of part {word!r}", hint=hint)
     return found or ""
 
 
@@ -89,13 +91,13 @@ def _letters(word: str) -> str:
     return "".join(filter(str.isalpha, word.lower()))
 
 
-def _lines(part: Part) -> str:
-    takes = [*map(str, part.keys), *(["..."] if part.takes_kwargs else [])]
+def _render(part: Part) -> str:
+    params = [*map(str, part.keys), *(["..."] if part.takes_kwargs else [])]
     doc = part.doc.strip().partition("\n")[0]
-    return "\n".join([f"  {part.path}({', '.join(takes)})", *([f"      {doc}"] if doc else [])])
+    return "\n".join([f"  {part.path}({', '.join(params)})", *([f"      {doc}"] if doc else [])])
 
 
-def _row(part: Part) -> dict[str, Any]:
+def _to_dict(part: Part) -> dict[str, Any]:
     params = [
         {"name": row.name, "type": row.annotation, "required": row.required, "default": _default(row)}
         for row in part.keys

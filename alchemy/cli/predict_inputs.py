@@ -1,4 +1,4 @@
-"""What `predict`, `generate` and `score` share: a model that is open, lines as they come in, and answers in order."""
+"""Open a model, read inputs and predict them in order: shared by `predict`, `generate` and `score`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TEXTS = ("text", "pair")
-Lines = Iterator[tuple[str, str]]  # the place of each, and its text
+Lines = Iterator[tuple[str, str]]  # location and text of each line
 
 
-class Question(NamedTuple):
-    """The place that an error names, the row that the answer is added to, and what is asked, if not the row."""
+class InputRow(NamedTuple):
+    """An input: its location, the row that gets the prediction, and the value to predict if it is not the row."""
 
     where: str
     row: dict[str, Any]
     item: Any = None
 
 
-# -- the model
+# -- model
 @contextlib.contextmanager
 def open_predictor(target: Trained, args: argparse.Namespace, batch_size: int = 0) -> Iterator[Predictor]:
-    """The model of a record or a config; what it logs is told on standard error, if it is a warning."""
+    """Open the model of a record or a config; log warnings to standard error."""
     from alchemy.launch.device import alloc
     from alchemy.plugins.log_sinks import console_log
     from alchemy.predictor import Predictor
@@ -50,39 +50,39 @@ def open_predictor(target: Trained, args: argparse.Namespace, batch_size: int = 
 
 
 def predict_inputs(
-    predictor: Predictor, questions: Iterable[Question], *, skip_blank: bool = False
-) -> Iterator[tuple[Question, dict[str, Any]]]:
-    """Each question with its answer, in order; with `skip_blank` a text without words is not asked about, and has none.
+    predictor: Predictor, inputs: Iterable[InputRow], *, skip_blank: bool = False
+) -> Iterator[tuple[InputRow, dict[str, Any]]]:
+    """Yield each input with its prediction, in order; with `skip_blank`, blank text gets an empty prediction.
 
-    At most a window of them is held. Where one is wrong, those before it have their answers.
+    Keeps only a window of inputs in memory. If an input is invalid, the predictions before it are still yielded.
     """
     from alchemy.data.tables import is_blank
 
-    waiting: deque[tuple[Question, bool]] = deque()
+    waiting: deque[tuple[InputRow, bool]] = deque()
 
-    def asked() -> Iterator[tuple[str, Any]]:
-        for question in questions:
-            blank = skip_blank and any(is_blank(question.row[name]) for name in TEXTS if name in question.row)
-            waiting.append((question, blank))
+    def pending() -> Iterator[tuple[str, Any]]:
+        for entry in inputs:
+            blank = skip_blank and any(is_blank(entry.row[name]) for name in TEXTS if name in entry.row)
+            waiting.append((entry, blank))
             if not blank:
-                yield question.where, question.row if question.item is None else question.item
+                yield entry.where, entry.row if entry.item is None else entry.item
 
-    def blank() -> Iterator[tuple[Question, dict[str, Any]]]:
+    def pop_blank() -> Iterator[tuple[InputRow, dict[str, Any]]]:
         while waiting and waiting[0][1]:
             yield waiting.popleft()[0], {}
 
     try:
-        for answer in predictor.predict_located(asked()):
-            yield from blank()
-            yield waiting.popleft()[0], answer
+        for prediction in predictor.predict_located(pending()):
+            yield from pop_blank()
+            yield waiting.popleft()[0], prediction
     except AlchemyError:
-        yield from blank()
+        yield from pop_blank()
         raise
-    yield from blank()
+    yield from pop_blank()
 
 
 def show_progress(rows: Iterable[T], what: str = "rows", total: int | None = None) -> Iterator[T]:
-    """The rows, counted by a bar on standard error."""
+    """Yield the rows and show a progress bar on standard error."""
     from alchemy.progress import Bar, Terminal
 
     with Bar(what, total, Terminal(stderr=True)) as progress:
@@ -94,45 +94,45 @@ def show_progress(rows: Iterable[T], what: str = "rows", total: int | None = Non
 
 # -- files and lines
 def check_files(read: Iterable[str], write: str) -> None:
-    """Tells before a model is loaded, and before anything is written, what cannot be read, or would be lost."""
+    """Raise an error if an input file is missing or is also the output file."""
     from alchemy.data.files import check_file
 
     for name in read:
         if is_same(check_file(name), write):
-            raise AlchemyError(f"{write} would be written while it is read", hint="give the output another name")
+            raise AlchemyError(f"{write} is both input and output", hint="use a different output file")
 
 
-def blocks(name: str, about: str = "a sentence a line") -> Iterator[Lines]:
-    """Lines with their places: all of a file, or of standard input those that are there, as soon as they are there."""
+def read_blocks(name: str, about: str = "one sentence per line") -> Iterator[Lines]:
+    """Yield blocks of lines with their locations: a whole file, or standard input as it arrives."""
     from alchemy.data.files import read_lines
 
     if name != "-":
         yield ((f"{name}:{number}", line) for number, line in read_lines(name))
         return
     if sys.stdin.isatty():
-        print(f"{about}, Ctrl-D ends", file=sys.stderr)
+        print(f"{about}; end with Ctrl-D", file=sys.stderr)
     try:
-        yield from _coming_lines()
+        yield from _read_stdin()
     except OSError as error:
-        raise AlchemyError(f"standard input cannot be read: {error.strerror}") from error
+        raise AlchemyError(f"cannot read standard input: {error.strerror}") from error
 
 
-def _coming_lines() -> Iterator[Lines]:
-    """The lines of standard input, each time all those that have come in since the last."""
+def _read_stdin() -> Iterator[Lines]:
+    """Yield the complete lines that have arrived on standard input since the last block."""
     rest, number = b"", 0
-    read = cast(BufferedReader, sys.stdin.buffer).read1  # as much as there is, without waiting for more
+    read = cast(BufferedReader, sys.stdin.buffer).read1  # returns the available bytes without waiting for more
     for block in iter(lambda: read(2**16), b""):
         *whole, rest = (rest + block).split(b"\n")
-        yield map(_decoded, whole, range(number + 1, number + 1 + len(whole)))
+        yield map(_decode, whole, range(number + 1, number + 1 + len(whole)))
         number += len(whole)
     if rest:
-        yield iter([_decoded(rest, number + 1)])
+        yield iter([_decode(rest, number + 1)])
 
 
-def _decoded(line: bytes, number: int) -> tuple[str, str]:
+def _decode(line: bytes, number: int) -> tuple[str, str]:
     where = f"stdin:{number}"
     try:
         return where, line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
     except UnicodeDecodeError as error:
-        hint = "turn it into UTF-8 first: `iconv -f gb18030 -t utf-8`"
-        raise AlchemyError(f"is not utf-8 text: {error.reason}", where=where, hint=hint) from error
+        hint = "convert it to UTF-8 first: `iconv -f gb18030 -t utf-8`"
+        raise AlchemyError(f"is not valid utf-8: {error.reason}", where=where, hint=hint) from error

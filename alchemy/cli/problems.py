@@ -1,4 +1,4 @@
-"""How problems are shown: one line each, errors after warnings, and a count."""
+"""Print problems: notes and warnings, then errors, then a summary."""
 
 from __future__ import annotations
 
@@ -10,42 +10,43 @@ from alchemy.config.secrets import hide
 from alchemy.errors import Problem
 
 
-def report(problems: Sequence[Problem], out: TextIO) -> None:
-    """Prints the notes and warnings, then the errors, then how many warnings and errors there are."""
+def print_problems(problems: Sequence[Problem], out: TextIO) -> None:
+    """Print notes and warnings, then errors, then their counts."""
     for problem in sorted(_unique(problems), key=lambda row: (row.error, not row.note)):
         kind = "error" if problem.error else "note" if problem.note else "warning"
         print(hide(f"{kind}: {problem}"), file=out)
-    if not clean(problems):
+    if not is_clean(problems):
         print(_summary(problems), file=out)
 
 
 def _unique(problems: Sequence[Problem]) -> list[Problem]:
-    """Each once: the variants of a file share the problems of its body."""
+    """Remove duplicates, since all variants of a file share the problems of its body."""
     return list(dict.fromkeys(problems))
 
 
-def clean(problems: Sequence[Problem]) -> bool:
-    """Whether there is nothing but notes."""
+def is_clean(problems: Sequence[Problem]) -> bool:
+    """Return whether there are only notes."""
     return all(problem.note for problem in problems)
 
 
-def errors(problems: Sequence[Problem]) -> list[Problem]:
+def find_errors(problems: Sequence[Problem]) -> list[Problem]:
     return [problem for problem in _unique(problems) if problem.error]
 
 
 def _summary(problems: Sequence[Problem]) -> str:
-    """
+    """Return the number of errors and warnings.
+
     >>> _summary([Problem("a"), Problem("b", error=False), Problem("c", error=False)])
     '1 error, 2 warnings'
     """
-    wrong = len(errors(problems))
+    wrong = len(find_errors(problems))
     warnings = [problem for problem in _unique(problems) if not problem.error and not problem.note]
     return f"{_count(wrong, 'error')}, {_count(len(warnings), 'warning')}"
 
 
-def as_data(problems: Sequence[Problem]) -> dict[str, Any]:
-    """What `--json` prints."""
-    wrong = len(errors(problems))
+def to_dict(problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return the problems as data for `--json`."""
+    wrong = len(find_errors(problems))
     shown = [replace(row, message=hide(row.message), hint=hide(row.hint)) for row in _unique(problems)]
     rows = [asdict(row) for row in shown]
     return {

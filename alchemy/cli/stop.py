@@ -1,23 +1,23 @@
-"""`alchemy stop`: asks a running experiment to end at its next step."""
+"""`alchemy stop`: stop a running experiment at its next step."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-from alchemy.cli.options import Command, record_name
+from alchemy.cli.options import Command, check_record_name
 
 EXAMPLES = """examples:
   alchemy stop latest
   alchemy stop records/demo/2026-01-31_12-00-00.000000 --wait 60
-  alchemy stop 4711                       # the number that 'alchemy run --background' printed"""
+  alchemy stop 4711                       # the pid printed by 'alchemy run --background'"""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, 'latest', or the pid of a background run"
-    add("record", type=record_name, metavar="RECORD", help=text)
-    add("--wait", type=float, default=0.0, metavar="SECONDS", help="wait at most so long for the run to end")
+    add("record", type=check_record_name, metavar="RECORD", help=text)
+    add("--wait", type=float, default=0.0, metavar="SECONDS", help="wait up to SECONDS for the run to end")
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -30,11 +30,11 @@ def _main(args: argparse.Namespace) -> int:
     else:
         info = stop(newest(status="running") if args.record == "latest" else find(args.record))
     name = info.get("id") or info.get("log")
-    print(f"asked {name} (pid {info['pid']}) to end; it closes its record at the next step")
+    print(f"stopping {name} (pid {info['pid']}); it closes its record at the next step")
     deadline = time.monotonic() + args.wait
     while args.wait and is_alive(info):
         if time.monotonic() > deadline:
-            print(f"it still runs after {args.wait:g} s")
+            print(f"still running after {args.wait:g} s")
             return 1
         time.sleep(0.05)
     return 0

@@ -1,4 +1,4 @@
-"""The table that ends a command: each run with its best evaluation, its test and its record."""
+"""Print the final table of a command: best evaluation, test scores and record of each run."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import table
+from alchemy.cli.options import format_table
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
     from alchemy.result import RunResult
 
 MOST = 4  # scores in a cell
-COLUMNS = 120  # of the table where no terminal shows it
+COLUMNS = 120  # table width without a terminal
 
 
 def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult] = {}) -> int:
-    """Prints what came out, and returns the exit code. `tests` has the tests of the runs, by their place."""
-    from alchemy.launch.process_group import place
+    """Print the results and return the exit code. `tests` maps the index of a run to its test."""
+    from alchemy.launch.process_group import get_rank_info
 
-    if place().rank == 0 and results:  # of several processes the first says it for all
+    if get_rank_info().rank == 0 and results:  # only the main process prints it
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
         print("\n" + render_runs(documents, results, tests, columns=columns))
     return max(map(exit_code, (*results, *tests.values())), default=1)
 
 
-def suggest(result: RunResult, document: Document, *, tested: bool = False) -> None:
-    """Tells the command that comes next: the one that goes on with a run that a signal ended, or a test."""
+def suggest_next(result: RunResult, document: Document, *, tested: bool = False) -> None:
+    """Print the next command: resume an interrupted run, or test a finished one."""
     record = result.record_dir
     if record is None or not (record / "state").is_dir():
         return
     if result.signal:
-        print(f"to go on: alchemy resume {shlex.quote(str(record))}", file=sys.stderr)
+        print(f"to resume: alchemy resume {shlex.quote(str(record))}", file=sys.stderr)
     elif result.status == "finished" and not tested and "test" in document.table("task").table("datasets"):
-        print(f"to score the best weights: alchemy test {shlex.quote(str(record))}", file=sys.stderr)
+        print(f"to test the best weights: alchemy test {shlex.quote(str(record))}", file=sys.stderr)
 
 
 def exit_code(result: RunResult) -> int:
-    """128 + the signal that ended a run, as shells count; 1 when it failed."""
+    """Return 128 + the signal that ended a run, 1 if it failed, else 0."""
     if result.signal:
         return 128 + int(result.signal)
     return 1 if isinstance(result, BaseException) else 0
 
 
-def labels(documents: Sequence[Document]) -> list[str]:
-    """A name for each run: file and variant, and in a table of several the seed where that tells them apart."""
+def label_runs(documents: Sequence[Document]) -> list[str]:
+    """Return a name for each run: file and variant, plus the seed if names repeat."""
     names = [row.label or "config" for row in documents]
     seeds = [f" seed {row.get('seed')}" for row in documents]
     return [name + seed if names.count(name) > 1 else name for name, seed in zip(names, seeds, strict=True)]
@@ -61,9 +61,9 @@ def render_runs(
     tests: Mapping[int, RunResult] = {},
     columns: int = COLUMNS,
 ) -> str:
-    """The table as text, with as many scores as fit; the monitored one is always there."""
+    """Render the table with as many scores as fit; the monitored one is always included."""
     for most in range(MOST, 0, -1):
-        text = table(_rows(documents, results, tests, most))
+        text = format_table(_rows(documents, results, tests, most))
         if max(map(len, text.splitlines())) <= columns:
             break
     return text
@@ -72,11 +72,11 @@ def render_runs(
 def _rows(
     documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult], most: int
 ) -> list[list[str]]:
-    """The cells of the table; columns that no run fills are left out."""
+    """Return the cells of the table without empty columns."""
     splits = dict.fromkeys(_split(result) for result in results if _split(result))
     epoch = "best epoch" if any(result.best for result in results) else "epoch"
     rows = [["experiment", "status", epoch, ", ".join(splits) or "result", "test", "record"]]
-    for i, (name, result) in enumerate(zip(labels(documents), results, strict=True)):
+    for i, (name, result) in enumerate(zip(label_runs(documents), results, strict=True)):
         record = "" if result.record_dir is None else str(result.record_dir)
         test = _cell(tests[i], most, result) if i in tests else ""
         rows.append([name, result.status, result.epoch, _cell(result, most), test, record])
@@ -91,7 +91,8 @@ def _rows(
 
 
 def _mean(scores: Sequence[Mapping[str, float]], most: int) -> str:
-    """
+    """Return the mean and standard deviation of the shared scores.
+
     >>> _mean([{"f1": 0.5}, {"f1": 0.7, "loss": 1.0}], most=2)
     'f1 0.60 ± 0.14'
     """
@@ -103,7 +104,7 @@ def _mean(scores: Sequence[Mapping[str, float]], most: int) -> str:
 
 
 def _spread(mean: float, deviation: float) -> str:
-    """Two digits of the deviation, and the mean to the same place: more of them say nothing.
+    """Format a mean and its deviation, rounded to two significant digits of the deviation.
 
     >>> _spread(0.704, 0.006144), _spread(51234.5, 123.4), _spread(0.75, 0.0)
     ('0.7040 ± 0.0061', '51234 ± 123', '0.75 ± 0')
@@ -121,7 +122,7 @@ def _split(result: RunResult) -> str:
 
 
 def _scores(result: RunResult, trained: RunResult | None = None) -> dict[str, float]:
-    """The numbers of the best evaluation, or else the last one; the number that is monitored comes first."""
+    """Return the scores of the best evaluation, else of the last one; the monitored score comes first."""
     from alchemy.metrics.scalars import numbers_in
 
     values: Any = result.best.scores if result.best else result.ret
@@ -132,7 +133,7 @@ def _scores(result: RunResult, trained: RunResult | None = None) -> dict[str, fl
 
 
 def _cell(result: RunResult, most: int, trained: RunResult | None = None) -> str:
-    """The scores of a run, or why it has none; what the log has told is not repeated."""
+    """Return the scores of a run, or the reason of its failure unless it was already logged."""
     from alchemy.metrics.scalars import show_scores
 
     if isinstance(result, BaseException):

@@ -1,4 +1,4 @@
-"""`alchemy test`: evaluates what a record trained."""
+"""`alchemy test`: evaluate the model of a record on its test split."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ EXAMPLES = """examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    parser.add_argument("--drop", action="append", default=[], metavar="PIPE", help="leave out this eval pipe too")
+    parser.add_argument(
+        "--drop", action="append", default=[], metavar="PIPE", help="eval pipe to leave out; may be repeated"
+    )
     add_overrides(parser)
     add_launch(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.derived_config import for_test
+    from alchemy.cli.derived_config import derive_test
     from alchemy.cli.target import open_target, start_derived
 
     target = open_target(args)
-    return start_derived(target, for_test(target.document, target.model_path, args.drop), args, "test")
+    return start_derived(target, derive_test(target.document, target.model_path, args.drop), args, "test")
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

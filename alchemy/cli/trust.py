@@ -1,4 +1,4 @@
-"""`alchemy trust`: lets the configs of records that others have made name any code, as those of your own runs may."""
+"""`alchemy trust`: allow the configs of records made by others to name any code."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from alchemy.cli.options import Command, add_user_dir, print_json, table
+from alchemy.cli.options import Command, add_user_dir, format_table, print_json
 from alchemy.errors import AlchemyError, ConfigError
 
 EXAMPLES = """examples:
-  alchemy trust records/from-anna              # read its cfg.toml first: from now on what it names is run
-  alchemy trust shared/records --json          # every record below the folder
+  alchemy trust records/from-anna              # read its cfg.toml first: the code it names will run
+  alchemy trust shared/records --json          # all records below the folder
   alchemy trust records/from-anna --remove
   alchemy trust --list"""
 
@@ -20,8 +20,8 @@ EXAMPLES = """examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("records", nargs="*", metavar="RECORD|DIR", help="a record, a folder of records, or a config file in one")
-    add("--remove", action="store_true", help="do not trust them any more")
-    add("--list", action="store_true", help="print what is trusted, with the paths at that time")
+    add("--remove", action="store_true", help="stop trusting them")
+    add("--list", action="store_true", help="list trusted configs with the paths they had")
     add("--json", action="store_true", help="print JSON")
     add_user_dir(parser)
 
@@ -30,15 +30,15 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.trust import entries
 
     if args.list == bool(args.records):
-        raise AlchemyError("alchemy trust takes records, or --list", hint="see 'alchemy trust --help'")
+        raise AlchemyError("pass either records or --list", hint="see 'alchemy trust --help'")
     if args.list:
         rows = [{"digest": digest, "config": path} for digest, path in entries().items()]
     else:
-        rows = [_change(config, args) for name in args.records for config in _configs(name)]
+        rows = [_update_trust(config, args) for name in args.records for config in _configs(name)]
     if args.json:
         print_json(rows)
     elif args.list:
-        print(table([[row["digest"][:12], row["config"]] for row in rows]) if rows else "nothing is trusted")
+        print(format_table([[row["digest"][:12], row["config"]] for row in rows]) if rows else "no trusted configs")
     else:
         for row in rows:
             print("\n  ".join([f"{row['config']}: {row['status']}", *row["names"]]))
@@ -46,22 +46,22 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _configs(name: str) -> list[Path]:
-    """The configs of the record, or of the records below the folder, that a name stands for."""
+    """Return the config of a record, or of all records below a folder."""
     from alchemy.records.folder import find, folders
     from alchemy.records.local_copies import config_of
 
     folder = Path(name)
-    if os.path.isfile(folder):  # one beside or below cfg.toml, such as a copy in backup/
+    if os.path.isfile(folder):  # any config file of a record, such as a copy in backup/
         return [folder]
     if os.path.isdir(folder) and not (folder / "record.json").exists() and not (folder / "cfg.toml").exists():
         found = [below / "cfg.toml" for below in sorted(folders(folder)) if (below / "cfg.toml").is_file()]
         if not found:
-            raise AlchemyError(f"there is no record in {name}", hint="give a record folder, or a folder of records")
+            raise AlchemyError(f"no record in {name}", hint="pass a record folder, or a folder of records")
         return found
     return [config_of(folder if (folder / "cfg.toml").is_file() else find(name))]
 
 
-def _change(config: Path, args: argparse.Namespace) -> dict[str, Any]:
+def _update_trust(config: Path, args: argparse.Namespace) -> dict[str, Any]:
     from alchemy.config.formats import content_of, read_file
     from alchemy.trust import digest_of, distrust, entries, is_trusted, store, trust
 
@@ -73,18 +73,16 @@ def _change(config: Path, args: argparse.Namespace) -> dict[str, Any]:
     if is_trusted(digest):
         return row | {"status": "already trusted"}
     if store() is None:
-        raise AlchemyError("there is no home directory for the trust store", hint="set HOME or XDG_CONFIG_HOME")
-    read_file(str(config))  # raises where it is no config at all
-    names = _refused(config, args.user_dir)
+        raise AlchemyError("no home directory for the trust store", hint="set HOME or XDG_CONFIG_HOME")
+    read_file(str(config))  # raises an error if it is not a config
+    names = _untrusted_settings(config, args.user_dir)
     trust(digest, config)
     if digest not in entries():
-        raise AlchemyError(
-            f"the trust store {store()} cannot be used", hint="it must be a file that only you can write"
-        )
+        raise AlchemyError(f"cannot use the trust store {store()}", hint="it must be a file that only you can write to")
     return row | {"status": "trusted; these settings need trust:" if names else "trusted", "names": names}
 
 
-def _refused(config: Path, user_dir: str) -> list[str]:
+def _untrusted_settings(config: Path, user_dir: str) -> list[str]:
     from alchemy.config.load import prepare_cfg
 
     try:

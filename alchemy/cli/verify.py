@@ -1,4 +1,4 @@
-"""`alchemy verify`: the promises, checked on your own records and configs."""
+"""`alchemy verify`: check the guarantees on your own records and configs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, add_configs, add_trial, integers, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_configs, add_trial, check_record_name, parse_integers, print_json
 from alchemy.errors import printable
 
 if TYPE_CHECKING:
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from alchemy.verify.reproducibility import TrialReport
 
 EXAMPLES = """examples:
-  alchemy verify resume train.toml                    # kill -9 and resume: the same to the bit?
+  alchemy verify resume train.toml                    # is a killed and resumed run bit-identical?
   alchemy verify resume train.toml --updates 30 --kill-at 17 --workers 0,2
-  alchemy verify determinism train.toml               # the same seed: the same bits?
-  alchemy verify parallel train.toml --ranks 2        # does the gradient depend on how the batch is cut?
-  alchemy verify ledger RECORD                        # was every sample seen once?
-  alchemy verify ledger RECORD OTHER --json           # did two runs see the same?"""
+  alchemy verify determinism train.toml               # are two runs with the same seed bit-identical?
+  alchemy verify parallel train.toml --ranks 2        # does the gradient depend on how a batch is split?
+  alchemy verify ledger RECORD                        # was every sample seen exactly once?
+  alchemy verify ledger RECORD OTHER --json           # did two runs see the same samples?"""
 
-LEDGER = "was every sample seen once; did two runs see the same"
+LEDGER = "check that every sample was seen exactly once, or that two runs saw the same samples"
 ACTIONS = {
-    "resume": "does a run that is killed and resumed end as one that was left alone, to the bit",
-    "parallel": "does the gradient depend on how a batch is cut, or on the number of processes",
-    "determinism": "do two runs with the same seed end the same, to the bit",
+    "resume": "check that a killed and resumed run is bit-identical to an uninterrupted one",
+    "parallel": "check that the gradient does not depend on how a batch is split or on the number of processes",
+    "determinism": "check that two runs with the same seed are bit-identical",
 }
 
 
@@ -34,18 +34,20 @@ def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=text, epilog=EXAMPLES) for name, text in ACTIONS.items()}
     ledger = actions.add_parser("ledger", help=LEDGER, epilog=EXAMPLES)
-    ledger.add_argument("record", type=record_name, metavar="RECORD", help="a record folder, or its name")
-    ledger.add_argument("other", type=record_name, nargs="?", metavar="OTHER", help="another one, to compare with")
+    ledger.add_argument("record", type=check_record_name, metavar="RECORD", help="a record folder, or its name")
+    ledger.add_argument(
+        "other", type=check_record_name, nargs="?", metavar="OTHER", help="another record to compare with"
+    )
     for inner in parsers.values():
         add_configs(inner, many=False)
     for name in ("resume", "determinism"):
-        text = "train so many updates (default: a bit more than an epoch, 20 at most)"
+        text = "number of updates (default: slightly more than one epoch, at most 20)"
         parsers[name].add_argument("--updates", type=int, metavar="K", help=text)
     add = parsers["resume"].add_argument
-    add("--kill-at", type=int, metavar="N", help="kill it at this update (default: in the middle)")
-    text = "loader workers: a kill and a resume for each number (default: that of the config)"
-    add("--workers", type=integers, default=[None], metavar="N,..", help=text)
-    text = "processes that share a batch, 1 leaves them out (default: 2)"
+    add("--kill-at", type=int, metavar="N", help="update at which to kill the run (default: in the middle)")
+    text = "numbers of loader workers to test (default: that of the config)"
+    add("--workers", type=parse_integers, default=[None], metavar="N,..", help=text)
+    text = "number of processes that share a batch; 1 skips this check (default: 2)"
     parsers["parallel"].add_argument("--ranks", type=int, default=2, metavar="N", help=text)
     for inner in parsers.values():
         add_trial(inner)
@@ -58,27 +60,27 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    """Trains a config in short and tells what was found; the exit code says whether the promise holds."""
-    found = _check(checked_config(args), args)
-    show(found.plain() if args.json else found)
+    """Run short trials of a config and print the report; the exit code is 1 if the guarantee does not hold."""
+    found = _check(load_checked_config(args), args)
+    print_report(found.plain() if args.json else found)
     return int(found.equal is False)
 
 
-def checked_config(args: argparse.Namespace) -> Document:
-    """The config that is named, once nothing is wrong with it."""
-    from alchemy.cli.launch import refuse_if_wrong, vet
+def load_checked_config(args: argparse.Namespace) -> Document:
+    """Load and check the config; raise its errors."""
+    from alchemy.cli.launch import check_documents, raise_on_errors
     from alchemy.config.load import prepare_cfg
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     document = prepare_cfg(args.cfg, **options)
-    reach(args.user_dir)
-    refuse_if_wrong(vet([document], args))
+    add_to_path(args.user_dir)
+    raise_on_errors(check_documents([document], args))
     return document
 
 
 def _check(document: Document, args: argparse.Namespace) -> TrialReport | CutReport:
-    common = {"device": args.device, "user_dir": args.user_dir, "tell": tell}
+    common = {"device": args.device, "user_dir": args.user_dir, "tell": print_progress}
     if args.action == "parallel":
         from alchemy.verify.gradient_check import verify_parallel
 
@@ -90,8 +92,8 @@ def _check(document: Document, args: argparse.Namespace) -> TrialReport | CutRep
     return verify_resume(document, updates=args.updates, kill_at=args.kill_at, workers=args.workers, **common)
 
 
-def tell(text: str) -> None:
-    """What is being done, while the answer is waited for."""
+def print_progress(text: str) -> None:
+    """Print the current step to standard error."""
     print(f"{text} ..", file=sys.stderr, flush=True)
 
 
@@ -101,20 +103,20 @@ def _ledger(args: argparse.Namespace) -> int:
     reports = [verify_ledger(record) for record in (args.record, args.other) if record]
     found = compare_ledgers(args.record, args.other) if args.other else None
     if found is None:
-        show(reports[0].plain() if args.json else reports[0])
+        print_report(reports[0].plain() if args.json else reports[0])
         return int(not reports[0].holds)
     broken = [report.broken for report in reports if report.broken]
     plain = vars(found) | {"records": [report.plain() for report in reports]}
-    show(plain if args.json else "\n".join([found.text, *broken]))
+    print_report(plain if args.json else "\n".join([found.text, *broken]))
     return int(not found.equal or bool(broken))
 
 
-def show(found: object) -> None:
-    """Prints an answer, or its data as JSON."""
+def print_report(found: object) -> None:
+    """Print a report, or its data as JSON."""
     if isinstance(found, dict):
         print_json(found)
     else:
-        print(printable(str(found)))  # it may quote a record
+        print(printable(str(found)))  # it may quote untrusted text from a record
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -1,4 +1,4 @@
-"""`alchemy version`: which versions are at work, without importing torch."""
+"""`alchemy version`: print versions without importing torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    versions = {"alchemy": alchemy.__version__, "python": sys.version.split()[0], "torch": installed("torch")}
+    versions = {"alchemy": alchemy.__version__, "python": sys.version.split()[0], "torch": find_version("torch")}
     if args.json:
         print_json(versions)
     else:
@@ -27,8 +27,8 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def installed(package: str) -> str | None:
-    """The version of an installed package, from the name of its metadata folder: importlib.metadata costs 40 ms."""
+def find_version(package: str) -> str | None:
+    """Return the version from the name of the metadata folder; importing importlib.metadata would take 40 ms."""
     start, end = f"{package}-", ".dist-info"
     for folder in filter(os.path.isdir, sys.path):
         for name in os.listdir(folder):

@@ -1,1 +1,1 @@
-"""Where a run happens: devices and processes."""
+"""Devices and processes of a run."""

@@ -1,4 +1,4 @@
-"""The memory of a process between two steps: kept for the next one, instead of given back to the system."""
+"""Configure malloc to keep freed memory for the next step."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 import sys
 from collections.abc import Mapping
 
-# what mallopt(3) calls them
+# options of mallopt(3)
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
-PAD = 64 << 20  # the heap grows by so many bytes at least
-THEIRS = ("MALLOC_", "LD_PRELOAD", "GLIBC_TUNABLES")  # who sets one of these has an opinion of their own
+PAD = 64 << 20  # minimum growth of the heap in bytes
+USER_SETTINGS = ("MALLOC_", "LD_PRELOAD", "GLIBC_TUNABLES")  # if one is set, the user has configured malloc
 
 
 def keep_memory(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the C library keeps what tensors leave, from now on.
+    """Make malloc keep freed memory; return whether it was configured.
 
-    By default glibc maps a large tensor anew each time, and the kernel fills its pages with zeros one by one: in a
-    training on the CPU that can be a third of a step. It does nothing where there is no glibc, nor to what a GPU has.
+    By default, glibc maps memory for every large tensor and the kernel zeroes its pages, which can take a third of a
+    training step on the CPU. Does nothing without glibc; GPU memory is not affected.
     """
-    if sys.platform != "linux" or any(name.startswith(THEIRS) for name in environ):
+    if sys.platform != "linux" or any(name.startswith(USER_SETTINGS) for name in environ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -1,4 +1,4 @@
-"""Which device a run gets, and what is known of it."""
+"""Select the devices of runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CPU = -1
 
 
 def alloc(devices: Sequence[int] | None = None, count: int = 1) -> list[dict[str, Any]]:
-    """The devices to use: those asked for, else every GPU that is there (at most `count`), else the CPU."""
+    """Return the `device_info` of the given devices, else of up to `count` visible GPUs, else of the CPU."""
     if not devices:
         visible = cuda_count()
         devices = range(min(visible, count)) if visible else [CPU]
@@ -19,37 +19,37 @@ def alloc(devices: Sequence[int] | None = None, count: int = 1) -> list[dict[str
 
 
 def alloc1(device: int = CPU) -> dict[str, Any]:
-    """`device_info` of one device; a number below zero is the CPU, which asks nothing of a driver."""
+    """Return the `device_info` of one device. A negative number is the CPU, which needs no driver."""
     if isinstance(device, bool) or not isinstance(device, int):
-        raise AlchemyError(f"a device is a number, not {device!r}", hint="-1 is the CPU, 0 the first GPU")
+        raise AlchemyError(f"expected a device number, got {device!r}", hint="-1 is the CPU, 0 the first GPU")
     return {"device": "cpu"} if device < 0 else alloc_cuda(device)
 
 
 def alloc_cuda(device: int = 0) -> dict[str, Any]:
-    """`device_info` of a GPU; one that is not there is an error at once, not something to wait for."""
+    """Return the `device_info` of a GPU; raise an error if it does not exist."""
     import torch
 
     visible = cuda_count()
     if not 0 <= device < visible:
-        seen = f"there are {visible} GPUs, numbered from 0" if visible else "there is no GPU that torch can use"
-        raise AlchemyError(f"there is no device {device}: {seen}", hint="use --device -1 for the CPU")
+        seen = f"{visible} GPUs are visible, numbered from 0" if visible else "torch finds no usable GPU"
+        raise AlchemyError(f"no device {device}: {seen}", hint="use --device -1 for the CPU")
     properties = torch.cuda.get_device_properties(device)
     return {
         "device": f"cuda:{device}",
         "desc": f"{properties.name}, {properties.total_memory / 2**30:.1f} GiB",
-        "driver": _driver(),
+        "driver": _driver_version(),
     }
 
 
 def cuda_count() -> int:
-    """How many GPUs are visible; no driver means none."""
+    """Return the number of visible GPUs, 0 without a driver."""
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _driver() -> str:
-    """The driver's version as NVML tells it; it is only shown, so its absence is not an error."""
+def _driver_version() -> str:
+    """Return the driver version from NVML; it is only informative, so errors are ignored."""
     try:
         import pynvml
 

@@ -1,4 +1,4 @@
-"""The processes of one model on one machine, started and watched by the program that they run."""
+"""Start and supervise the processes of distributed training on one machine."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from typing import NamedTuple
 
 from alchemy.launch.signals import SIGNALS
 
-# keys of the store through which the processes meet
+# keys of the rendezvous store
 WATCHED, LOST = "alchemy/watched", "alchemy/lost"
-GRACE = 30.0  # seconds for the others to end by themselves once one has failed, and again after SIGTERM
+GRACE = 30.0  # seconds that the other processes get to exit after a failure, and again after SIGTERM
 POLL = 0.02
 
 
-class Ended(NamedTuple):
-    """How a process ended that did not end well."""
+class RankExit(NamedTuple):
+    """The exit of a process that failed."""
 
     rank: int
-    code: int  # minus the signal that killed it, as `subprocess` has it
+    code: int  # negative signal number if killed, as in `subprocess`
 
     def __str__(self) -> str:
         if self.code < 0:
-            named = {number.value: f" ({number.name})" for number in signal.Signals}  # not all have a name
+            named = {number.value: f" ({number.name})" for number in signal.Signals}  # some signals have no name
             return f"rank {self.rank} was killed by signal {-self.code}{named.get(-self.code, '')}"
         return f"rank {self.rank} ended with exit code {self.code}"
 
 
 def is_launched() -> bool:
-    """Whether a launcher has started this process: torchrun, another one, or `start_ranks`."""
+    """Return whether a launcher started this process: torchrun, another one, or `start_ranks`."""
     return "WORLD_SIZE" in os.environ
 
 
 def start_ranks(count: int, *program: str) -> None:
-    """Starts `count` processes of a program and ends with them; does nothing in them, or where one is enough.
+    """Start `count` processes of a program and exit with them. Does nothing inside them, or if `count` is 1.
 
-    `program` is what Python is to run, with its arguments. A script begins with
+    `program` is the argument list of Python. Call it at the start of a script:
 
         start_ranks(cuda_count(), __file__, *sys.argv[1:])
 
-    The exit code is that of the first process that failed, or 1 where it was killed. Signals go to all of them.
+    The exit code is that of the first process that failed, or 1 if it was killed. Signals are forwarded to all.
     """
     if count > 1 and not is_launched():
         sys.stdout.flush()
         sys.stderr.flush()
         first = _run_together(count, [sys.executable, *program])
-        if first is not None and first.rank == 0 and first.code < 0:  # else the first process itself says why
+        if first is not None and first.rank == 0 and first.code < 0:  # otherwise rank 0 reports the failure
             sys.exit(f"error: {first}")
         sys.exit(0 if first is None else max(first.code, 1))
 
 
-def _run_together(count: int, command: list[str]) -> Ended | None:
-    """Runs the processes to their end; returns the first that failed."""
-    from torch.distributed import TCPStore  # served from here, so that it outlives every one of them
+def _run_together(count: int, command: list[str]) -> RankExit | None:
+    """Run the processes until all have exited; return the first failure."""
+    from torch.distributed import TCPStore  # served here, so that it outlives all of them
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store.set(WATCHED, "")
@@ -65,17 +65,17 @@ def _run_together(count: int, command: list[str]) -> Ended | None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: _send(running, number))
-    first: Ended | None = None
+    first: RankExit | None = None
     try:
         for rank in range(count):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            # a group of its own: what the terminal sends comes through this process, once
+            # separate process group: signals of the terminal are forwarded once, by this process
             running[rank] = subprocess.Popen(command, env=shared | place, process_group=0)
         deadline, harder = 0.0, iter((signal.SIGTERM, signal.SIGKILL))
         while running:
             time.sleep(POLL)
-            ended = [Ended(rank, code) for rank, process in running.items() if (code := process.poll()) is not None]
-            for one in sorted(ended, key=lambda one: one.code):  # a killed one is the cause of what the others meet
+            ended = [RankExit(rank, code) for rank, process in running.items() if (code := process.poll()) is not None]
+            for one in sorted(ended, key=lambda one: one.code):  # a killed process causes the errors of the others
                 del running[one.rank]
                 if first is None and one.code:
                     first, deadline = one, time.monotonic() + GRACE
@@ -84,7 +84,7 @@ def _run_together(count: int, command: list[str]) -> Ended | None:
                 _send(running, next(harder, signal.SIGKILL))
                 deadline += GRACE
     finally:
-        _send(running, signal.SIGKILL)  # none is left unless this process fails
+        _send(running, signal.SIGKILL)  # only if this process fails
     return first
 
 

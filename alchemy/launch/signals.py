@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, a closed terminal: the first asks a run to end at the next step, the second leaves at once."""
+"""Handle SIGINT, SIGTERM and SIGHUP: the first stops a run at the next step, the second one at once."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was told to leave where it cannot end by itself (while it loads data, say), or was told twice."""
+    """Raised on a second signal, or if a run cannot stop gracefully, for example while it loads data."""
 
     def __init__(self, number: int) -> None:
         self.signal = number
         super().__init__(f"{signal.Signals(number).name} received")
 
 
-def signal_of(error: KeyboardInterrupt) -> int:
-    """The signal behind an interrupt; Python's own is Ctrl-C."""
+def signal_number(error: KeyboardInterrupt) -> int:
+    """Return the signal number of an interrupt; a plain KeyboardInterrupt is SIGINT."""
     return error.signal if isinstance(error, Interrupted) else int(signal.SIGINT)
 
 
 @contextlib.contextmanager
-def graceful(ask: Callable[[int], bool]) -> Iterator[None]:
-    """Calls `ask(signal)` at the first signal; when it answers False, or at the second, `Interrupted` is raised."""
+def handle_signals(ask: Callable[[int], bool]) -> Iterator[None]:
+    """Call `ask(signal)` on the first signal; raise `Interrupted` if it returns False, and on the second signal."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may change handlers; a run in another thread is stopped by its owner
+        yield  # only the main thread may set handlers
         return
     owner, seen = os.getpid(), [False]
 
     def handle(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
-            # a forked loader worker inherits this handler: it ends with its parent, not by the terminal's signal
+            # a forked loader worker inherits this handler; it must exit with its parent, not on Ctrl-C
             if number != signal.SIGINT:
                 os._exit(128 + number)
             return
@@ -43,9 +43,9 @@ def graceful(ask: Callable[[int], bool]) -> Iterator[None]:
         if again or not ask(number):
             raise Interrupted(number)
 
-    # nohup and the like have SIGHUP ignored: what is ignored stays so, but Ctrl-C in a worker, see workers.py
-    heard = [n for n in SIGNALS if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in heard}
+    # ignored signals stay ignored (nohup ignores SIGHUP), except Ctrl-C in a worker, see worker_pool.py
+    handled = [n for n in SIGNALS if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in handled}
     try:
         yield
     finally:

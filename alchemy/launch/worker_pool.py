@@ -1,4 +1,4 @@
-"""Several jobs in processes of their own, as many at once as there are places."""
+"""Run jobs in separate processes, one per slot at a time."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from alchemy.launch.signals import graceful
+from alchemy.launch.signals import handle_signals
 
 Job = Callable[..., Any]
 
 
-class Lost(NamedTuple):
-    """What comes back for a job whose process gave no answer."""
+class LostJob(NamedTuple):
+    """The result of a job whose process returned nothing."""
 
-    exit_code: int | None  # None: it was never started
-    signal: int | None = None  # the signal that ended all of them
+    exit_code: int | None  # None: never started
+    signal: int | None = None  # the signal that stopped all jobs
 
     def __str__(self) -> str:
         if self.exit_code is None:
-            return "it was not started, since the runs were interrupted"
+            return "it was not started because the runs were interrupted"
         if self.exit_code < 0:
             return f"its process was killed by {signal.Signals(-self.exit_code).name}"
-        return f"its process ended with exit code {self.exit_code} and no answer"
+        return f"its process ended with exit code {self.exit_code} without a result"
 
 
 def run_all(
     job: Job,
     calls: Sequence[tuple[Any, ...]],
     places: Sequence[Any],
-    told: Callable[[int], object] = lambda number: None,
+    on_signal: Callable[[int], object] = lambda number: None,
 ) -> list[Any]:
-    """Calls `job(*call, place)` for every call in a spawned process; answers come back in the order of the calls.
+    """Run `job(*call, place)` for every call in a spawned process; return the results in the order of the calls.
 
-    A process that dies gives a `Lost`; it disturbs no other. The first Ctrl-C or SIGTERM is `told`, the running ones
-    get a SIGTERM, no further one is started, and they are waited for; a second signal ends them at once.
+    A process that dies yields a `LostJob` and does not affect the others. On the first Ctrl-C or SIGTERM, `on_signal`
+    is called, running jobs get SIGTERM and are waited for, and no further job is started. A second signal kills them.
     """
-    assert places, "without a place no job would ever start"
-    answers: dict[int, Any] = {}
+    assert places, "at least one place is required"
+    results: dict[int, Any] = {}
     free, waiting = list(places), list(enumerate(calls))
     running: dict[Any, tuple[int, Any, Any]] = {}
     stopped_by: list[int] = []
 
     def pass_on(number: int) -> bool:
         stopped_by.append(number)
-        told(number)
+        on_signal(number)
         for _, process, _ in running.values():
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
+            with contextlib.suppress(ProcessLookupError):  # it has just exited
                 os.kill(process.pid, signal.SIGTERM)
         return True
 
     try:
-        with graceful(pass_on):
+        with handle_signals(pass_on):
             while (waiting and not stopped_by) or running:
                 while free and waiting and not stopped_by:
                     index, call = waiting.pop(0)
@@ -66,13 +66,15 @@ def run_all(
                     running[receiver] = (index, process, place)
                 for ready in wait(list(running)):
                     index, process, place = running.pop(ready)
-                    answer = _receive(ready, process)
-                    answers[index] = answer._replace(signal=_first(stopped_by)) if isinstance(answer, Lost) else answer
+                    result = _receive(ready, process)
+                    results[index] = (
+                        result._replace(signal=_first(stopped_by)) if isinstance(result, LostJob) else result
+                    )
                     free.append(place)
     finally:
         for _, process, _ in running.values():
             process.kill()
-    return [answers.get(index, Lost(None, _first(stopped_by))) for index in range(len(calls))]
+    return [results.get(index, LostJob(None, _first(stopped_by))) for index in range(len(calls))]
 
 
 def _first(numbers: list[int]) -> int | None:
@@ -82,20 +84,20 @@ def _first(numbers: list[int]) -> int | None:
 def _start(job: Job, arguments: tuple[Any, ...]) -> tuple[Any, Connection]:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    # not a daemon: loaders inside the job start workers of their own
+    # not a daemon, since data loaders inside the job start workers
     method = multiprocessing.get_start_method(allow_none=True)
-    process = context.Process(target=_answer, args=(sender, job, arguments, list(sys.path), method))
-    with _ctrl_c_ignored():
+    process = context.Process(target=_run_job, args=(sender, job, arguments, list(sys.path), method))
+    with _ignore_ctrl_c():
         process.start()
     sender.close()
     return process, receiver
 
 
-def _answer(sender: Connection, job: Job, arguments: tuple[Any, ...], path: list[str], method: str | None) -> None:
+def _run_job(sender: Connection, job: Job, arguments: tuple[Any, ...], path: list[str], method: str | None) -> None:
     sys.path[:] = path
-    # a spawned process would spawn in its turn: loader workers should start as they do in a single run
+    # spawned processes default to spawn: start loader workers as in a single run
     multiprocessing.set_start_method(method, force=True)
-    # out of the terminal's group: what the terminal sends comes through the parent, once
+    # separate process group: signals of the terminal are forwarded once, by the parent
     os.setpgrp()
     threading.Thread(target=_end_with_parent, name="alchemy-parent", daemon=True).start()
     with sender:
@@ -103,8 +105,8 @@ def _answer(sender: Connection, job: Job, arguments: tuple[Any, ...], path: list
 
 
 @contextlib.contextmanager
-def _ctrl_c_ignored() -> Iterator[None]:
-    """A process started in here ignores Ctrl-C while it imports, where it could only die with a traceback."""
+def _ignore_ctrl_c() -> Iterator[None]:
+    """Make processes started inside ignore Ctrl-C while they import, where it would only cause a traceback."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -116,7 +118,7 @@ def _ctrl_c_ignored() -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """Asks this process to end when its parent is gone, even if that was killed without a word."""
+    """Terminate this process when its parent is gone, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -126,9 +128,9 @@ def _end_with_parent() -> None:
 def _receive(connection: Any, process: Any) -> Any:
     with connection:
         try:
-            answer = connection.recv()
+            result = connection.recv()
         except EOFError:
             process.join()
-            return Lost(process.exitcode)
+            return LostJob(process.exitcode)
     process.join()
-    return answer
+    return result

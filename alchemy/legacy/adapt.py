@@ -1,4 +1,4 @@
-"""The one adapter for older projects: models that train inside `forward`, handlers that step, tasks that call both."""
+"""Adapt models, backward handlers and tasks written for alchemy 0.x."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from alchemy.registry import construct
 from alchemy.task import AlchemyTask, loss_of
 from alchemy.update import GradientUpdater, StepResult
 
-UPDATER = "alchemy.update.GradientUpdater"  # what [backward] is without a type
+UPDATER = "alchemy.update.GradientUpdater"  # default type of [backward]
 
 
 def adapt(run: Run, task: AlchemyTask, model: AlchemyModel) -> None:
-    """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
+    """Connect a legacy model to a current task, or a current model to a legacy task; otherwise change nothing."""
     kind = type(task)
-    if _is_old(model, kind):
-        old = _OldModel(run, model)
-        task.run_model = old.run_model  # type: ignore[method-assign]
+    if _is_legacy(model, kind):
+        legacy = _LegacyModel(run, model)
+        task.run_model = legacy.run_model  # type: ignore[method-assign]
         if kind.train_step is AlchemyTask.train_step:
-            task.train_step = old.train_step  # type: ignore[method-assign]
-    elif _is_own(kind.step) or _is_own(kind.eval_step):
-        model.forward = _CalledAsBefore(run, model.forward)  # type: ignore[method-assign]
+            task.train_step = legacy.train_step  # type: ignore[method-assign]
+    elif _is_user_defined(kind.step) or _is_user_defined(kind.eval_step):
+        model.forward = _LegacyForward(run, model.forward)  # type: ignore[method-assign]
     else:
         _check_forward(model)
-    if _is_own(kind.eval_step):
-        task.eval_step = _OldEvalStep(task.eval_step)  # type: ignore[method-assign]
+    if _is_user_defined(kind.eval_step):
+        task.eval_step = _LegacyEvalStep(task.eval_step)  # type: ignore[method-assign]
 
 
-class _OldEvalStep:
-    """`eval_step` of a task that may return only a text, or only the outputs."""
+class _LegacyEvalStep:
+    """Wrapper of an `eval_step` that returns only a text or only the outputs."""
 
     def __init__(self, eval_step: Callable[..., Any]) -> None:
         self.eval_step = eval_step
 
     def __call__(self, batch: object, *args: object, **kwargs: object) -> tuple[str, Any]:
-        answer = self.eval_step(batch, *args, **kwargs)
-        if isinstance(answer, tuple) and len(answer) == 2:
-            return answer
-        return (answer, None) if isinstance(answer, str) else ("", answer)
+        result = self.eval_step(batch, *args, **kwargs)
+        if isinstance(result, tuple) and len(result) == 2:
+            return result
+        return (result, None) if isinstance(result, str) else ("", result)
 
 
-def adopt(run: Run, model: AlchemyModel) -> None:
-    """Prepares a run whose runner, of an older project, has built `model` itself."""
+def adapt_run(run: Run, model: AlchemyModel) -> None:
+    """Prepare a run whose legacy runner built `model` itself."""
     if run.task is not None:
         adapt(run, run.task, model)
     run.updater = build_updater(run, model)
 
 
 def _check_forward(model: AlchemyModel) -> None:
-    """Raises where `forward` cannot be called with a batch; a task with its own steps may call it as it likes."""
+    """Raise an error if `forward` cannot be called with a batch only."""
     signature = inspect.signature(model.forward)
     try:
         signature.bind(None)
@@ -70,23 +70,23 @@ def _check_forward(model: AlchemyModel) -> None:
         raise AlchemyError(text, section="model", hint="define forward(self, batch)") from error
 
 
-def _is_old(model: AlchemyModel, task: type[AlchemyTask]) -> bool:
-    """Whether `forward` is told whether a loss is wanted, and trains on it."""
+def _is_legacy(model: AlchemyModel, task: type[AlchemyTask]) -> bool:
+    """Return whether `forward` takes `needs_loss` and trains the model itself."""
     names = inspect.signature(model.forward).parameters
     if "needs_loss" in names:
         return True
     takes_any = any(row.kind is inspect.Parameter.VAR_KEYWORD for row in names.values())
     has_loss = type(model).loss is not AlchemyModel.loss
-    return takes_any and not has_loss and not _is_own(task.loss) and not _is_own(task.train_step)
+    return takes_any and not has_loss and not _is_user_defined(task.loss) and not _is_user_defined(task.train_step)
 
 
-def _is_own(step: Callable[..., object]) -> bool:
-    """Whether a step of a task is a project's own; those of alchemy call models as they are today."""
+def _is_user_defined(step: Callable[..., object]) -> bool:
+    """Return whether a method of a task is defined by the project, not by alchemy."""
     return not step.__module__.startswith("alchemy.")
 
 
-class _OldModel:
-    """The steps of a task over a model whose `forward` calls `self.backward.backward(..)`."""
+class _LegacyModel:
+    """Task steps for a model whose `forward` calls `self.backward.backward(..)`."""
 
     def __init__(self, run: Run, model: AlchemyModel) -> None:
         self.run, self.model = run, model
@@ -94,15 +94,15 @@ class _OldModel:
 
     def train_step(self, batch: object, updater: object) -> MutableMapping[str, Any]:
         outputs = self._forward(self.run.task.to_device(batch), needs_loss=True, requires_grad=True)
-        loss = checked_loss(self.model, outputs)
-        if isinstance(loss, Tensor) and loss.requires_grad:  # what a handler returns has no graph
+        loss = get_loss(self.model, outputs)
+        if isinstance(loss, Tensor) and loss.requires_grad:  # a value returned by a handler has no graph
             self._check_trained()
         return outputs
 
     def run_model(self, batch: object, needs_loss: bool) -> MutableMapping[str, Any]:
         outputs = self._forward(batch, needs_loss=needs_loss, requires_grad=False)
         if needs_loss:
-            checked_loss(self.model, outputs)
+            get_loss(self.model, outputs)
             log_loss(self.run, outputs)
         return outputs
 
@@ -111,23 +111,23 @@ class _OldModel:
         return forward(batch, **options)
 
     def _check_trained(self) -> None:
-        """Raises where `forward` returned a loss without having handed it to the backward handler."""
+        """Raise an error if `forward` returned a loss without passing it to the backward handler."""
         handler = self.model.backward
-        if not isinstance(handler, DefaultBackwardHandler):  # one of the project's own
+        if not isinstance(handler, DefaultBackwardHandler):  # defined by the project
             return
         before, self._calls = self._calls, handler.calls
-        # a model may also train itself: then there are gradients, or updates
+        # a model may train itself: then there are gradients or updates
         idle = not self.run.train_sched.num_updates and all(p.grad is None for p in self.model.parameters())
         if handler.calls == before and idle:
             raise AlchemyError(
-                f"{type(self.model).__name__}.forward did not call self.backward.backward: nothing would be learnt",
+                f"{type(self.model).__name__}.forward did not call self.backward.backward, so the model is not trained",
                 section="model",
-                hint="define forward(self, batch) and loss(self, outputs, batch), and the loop trains it",
+                hint="define forward(self, batch) and loss(self, outputs, batch); the loop then trains it",
             )
 
 
-class _CalledAsBefore:
-    """`forward` of a model of today, for tasks that call it with `needs_loss` and `requires_grad`."""
+class _LegacyForward:
+    """Wrapper of a current `forward` for tasks that call it with `needs_loss` and `requires_grad`."""
 
     def __init__(self, run: Run, forward: Callable[[Any], Mapping[str, Any]]) -> None:
         self.run, self.forward = run, forward
@@ -144,15 +144,14 @@ class _CalledAsBefore:
         return loss.merged()
 
 
-def checked_loss(model: object, outputs: object) -> Any:
-    """The loss among the outputs of an old `forward`; raises an error that says what it should have returned."""
+def get_loss(model: object, outputs: object) -> Any:
+    """Return the loss from the outputs of a legacy `forward`; raise an error if it is missing or not a scalar."""
     if isinstance(outputs, Mapping) and "loss" in outputs:
         loss = outputs["loss"]
         if not isinstance(loss, Tensor) or not loss.dim() or loss.numel() == 1:
             return loss
         raise AlchemyError(
-            f"the 'loss' that {type(model).__name__}.forward returned has the shape {list(loss.shape)}; "
-            "a single number is expected",
+            f"the 'loss' returned by {type(model).__name__}.forward has shape {list(loss.shape)}; expected a scalar",
             section="model",
             hint="return the value of self.backward.backward(loss_sum, count=n)",
         )
@@ -167,7 +166,7 @@ def checked_loss(model: object, outputs: object) -> Any:
 
 # -- handlers
 def build_updater(run: Run, model: AlchemyModel) -> Updater:
-    """The updater of `[backward]`; a handler of the project's own keeps the update to itself."""
+    """Build the updater of `[backward]`. A handler defined by the project makes its own updates."""
     if run.table("backward").get("type", UPDATER) == UPDATER and not model.has_handler:
         updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
         return updater
@@ -176,10 +175,10 @@ def build_updater(run: Run, model: AlchemyModel) -> Updater:
 
 
 class _HandlerUpdater:
-    """Stands in for the updater where a handler of an old project makes the updates itself, inside `forward`."""
+    """An updater for legacy handlers that make the updates themselves, inside `forward`."""
 
     skipped, has_stepped, late, is_full = 0, False, False, False
-    nonfinite = "ignore"  # the handler does what it likes
+    nonfinite = "ignore"  # left to the handler
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -223,10 +222,10 @@ class _HandlerUpdater:
         with self.observer.micro_batch(batch):
             yield
         if self.run.update != before:
-            self.run.agree()  # a handler of the project's own knows nothing of signals to other processes
+            self.run.agree()  # the handler does not synchronize signals between processes
 
     def accumulate(self, loss: Loss, optim: str = "") -> None:
-        """Hands the loss of a model of today to the handler, and the optimizer's name where the loss has one."""
+        """Pass the loss of a current model to the handler, with the name of its optimizer if it has one."""
         self.observer.loss(loss, optim)
         backward: Any = self.handler.backward
         named = {"optim": optim} if optim else {}

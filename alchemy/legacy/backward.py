@@ -1,4 +1,4 @@
-"""The backward handler that models of older projects call inside `forward`."""
+"""The backward handler that legacy models call inside `forward`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from alchemy.update import GradientUpdater
 
 
 class BackwardHandler(Registrable):
-    """Turns losses into gradients and gradients into updates. A subclass defines `backward`.
+    """Base class of handlers that compute gradients and make updates. Subclasses define `backward`.
 
-    One that accumulates says in `period` over how many steps, in `is_open` whether gradients wait, and makes the last
-    update of an epoch in `flush`.
+    A handler that accumulates gradients sets `period` to the number of steps and `is_open` while gradients are pending,
+    and makes the last update of an epoch in `flush`.
     """
 
     period: int = 1
@@ -46,10 +46,10 @@ class BackwardHandler(Registrable):
 
 @BackwardHandler.register("Default")
 class DefaultBackwardHandler(BackwardHandler):
-    """Hands losses to the run's updater, and makes the update of a full window inside the call, as it always did.
+    """A handler that passes losses to the updater of the run and makes the update as soon as a window is full.
 
-    With `count` a loss is a sum, without it a mean, of which every step weighs the same. `optim` names the one of
-    several optimizers that a loss is for.
+    With `count`, a loss is a sum; without it, a mean, and every step has the same weight. `optim` names the optimizer
+    of a loss if there are several.
     """
 
     def __init__(
@@ -62,21 +62,21 @@ class DefaultBackwardHandler(BackwardHandler):
         super().__init__()
         self.nonfinite = nonfinite
         self._cut = {"period": period, "window": window}
-        self.calls = 0  # with gradients
+        self.calls = 0  # calls with requires_grad
 
     def make_updater(self) -> GradientUpdater:
         return GradientUpdater(**self._cut, nonfinite=self.nonfinite)  # type: ignore[arg-type]
 
     @property
     def _updater(self) -> Updater:
-        """That of the run; a runner of a project may have made none."""
+        """The updater of the run, created here if the runner did not."""
         if isinstance(self.run.updater, NoUpdater):
             self.run.updater = self.make_updater()
         return self.run.updater
 
     @property
     def period(self) -> int:  # type: ignore[override]
-        """Steps of an update."""
+        """The number of steps per update."""
         return self._updater.period
 
     @property
@@ -89,11 +89,11 @@ class DefaultBackwardHandler(BackwardHandler):
 
     @property
     def real(self) -> bool:
-        """False while a batch is computed only because other processes have one."""
+        """False if a batch is computed only because other processes still have one."""
         return not isinstance(self._updater, GradientUpdater) or self._updater.real
 
     def flush(self) -> None:
-        """Makes the update of a window that is not full."""
+        """Make the update of an incomplete window."""
         self._updater.flush()
 
     def backward(
@@ -105,7 +105,7 @@ class DefaultBackwardHandler(BackwardHandler):
         count: float | Tensor | None = None,
         optim: str | None = None,
     ) -> Any:
-        """Old style: returns the loss as a float. With `count`: the mean as a 0-d tensor, not waited for."""
+        """Return the loss as a float or, with `count`, the mean as a 0-d tensor without synchronizing the device."""
         loss = losses if isinstance(losses, Tensor) and weights is None else weighted_sum(losses, weights)
         if requires_grad:
             self.calls += 1
@@ -127,7 +127,7 @@ Default = DefaultBackwardHandler  # `type = "alchemy.model.Default"` in a config
 
 
 def build_handler(run: Run) -> BackwardHandler:
-    """The handler of `[backward]`."""
+    """Build the handler of `[backward]`."""
     table = run.cfg.get("backward")
     named = table is not None and "type" in table
     make = build if named else construct

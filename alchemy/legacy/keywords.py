@@ -1,6 +1,6 @@
-"""Keywords of our schedules, optimizers and handlers that older projects leave to the config.
+"""Fill constructor keywords of schedulers, optimizers and handlers from the config for legacy projects.
 
-They subclass our parts and call `super().__init__()` bare, or build ours by name alone: what the config says counts.
+Legacy projects subclass these parts and call `super().__init__()` without arguments, or build them by name only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _TABLES: dict[type, Callable[[Run], Mapping[str, Any]]] = {
 
 
 def fill_keywords(part: Callable[..., Any]) -> Callable[..., Any]:
-    """`part`, whose constructor gets from the part's table what it is not given; other parts stay as they are."""
+    """Return `part` with missing constructor keywords taken from its config table; leave other parts unchanged."""
     run, cls = find_run(), part if isinstance(part, type) else object
     if issubclass(cls, AlchemyModel):
-        complete_pretrained()  # its module, and with it transformers, is imported by now
+        complete_pretrained()  # transformers is imported by now if the model uses it
     base = next((base for base in _TABLES if issubclass(cls, base)), None)
     if run is None or base is None:
         return part
@@ -41,7 +41,7 @@ def fill_keywords(part: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_ancestor(cls: type, ours: Any, keywords: Mapping[str, Any]) -> type:
-    """`cls` with a class between its own and ours, to which `super().__init__()` leads; only while it is built."""
+    """Insert a class before `ours` in the MRO of `cls` that adds the keywords, only during construction."""
 
     def fill(self: object, **given: object) -> None:
         ours.__init__(self, **{**keywords, **given})

@@ -1,4 +1,4 @@
-"""What transformers 5 expects of its models that those written for older versions do not have."""
+"""Compatibility of transformers 5 with models written for older versions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _TiedKeys:
-    """`all_tied_weights_keys` of a model whose constructor never calls `post_init()`, found when it is first read."""
+    """A descriptor that computes `all_tied_weights_keys` for models that never call `post_init()`."""
 
     def __get__(self, model: Any, kind: type) -> Any:
         if model is None:
@@ -17,7 +17,7 @@ class _TiedKeys:
 
 
 def complete_pretrained() -> None:
-    """Lets subclasses of `PreTrainedModel` do without `post_init()`, where transformers has been imported.
+    """Make `post_init()` optional in subclasses of `PreTrainedModel`, if transformers is imported.
 
     `from_pretrained` and `init_weights` of transformers 5 read `all_tied_weights_keys`, which only `post_init` sets.
     """

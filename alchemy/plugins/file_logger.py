@@ -20,7 +20,7 @@ from alchemy.config.tree import Document, Table
 from alchemy.constraints import DateFormat, Inside, LogFormat, PathName
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, hash_tree, read_bytes, write_atomic
-from alchemy.launch.process_group import place
+from alchemy.launch.process_group import get_rank_info
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.last_run_diff import compare_with_last
 from alchemy.plugins.log_sinks import DATE_FORMAT, FILE_FORMAT, Level, file_log
@@ -151,7 +151,7 @@ class FileLogger(AlchemyPlugin):
     def _close(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self.record is not None
         if isinstance(error, Refused):
-            self.record.put_back()
+            self.record.undo_reopen()
             return
         status, reason = self.run.outcome(error)
         self._tell_cost()
@@ -230,7 +230,7 @@ def environment(device_info: dict[str, Any]) -> dict[str, Any]:
         "processor": platform.machine(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "processes": place().size,
+        "processes": get_rank_info().size,
         "device": device_info,
         "cwd": os.getcwd(),
         "argv": hide_words(sys.argv),

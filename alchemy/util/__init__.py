@@ -1,4 +1,4 @@
-"""The museum: names that projects written for alchemy 0.x import; nothing inside alchemy imports it."""
+"""Names imported by projects written for alchemy 0.x; alchemy itself does not use them."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ __all__ = [
 ]
 
 
-# `alchemy.util.sym` starts without torch, so what needs it is imported when it is asked for
+# `alchemy.util.sym` must not import torch, so names that need it are imported lazily
 __getattr__, _ = lazy("alchemy", {"batch_to_device": "data.loader"})
 
 
 def filter_optional_cfg(
     cfg: Mapping[str, Any], optional_keys: Collection[str], level: str = "WARNING"
 ) -> dict[str, Any]:
-    """The keys of `cfg` that are among `optional_keys`; says which are missing, so that a default is no surprise.
+    """Return the entries of `cfg` in `optional_keys`, and log the missing keys.
 
     >>> Tagger(num_tags=5, **filter_optional_cfg(self.model_cfg, {"dropout"}))  # doctest: +SKIP
     """
     found = {key: cfg[key] for key in cfg if key in optional_keys}
     missing = [key for key in sorted(optional_keys) if key not in found]
     if missing:
-        logger.opt(depth=1).log(level, "the defaults are used for {}", ", ".join(missing))
+        logger.opt(depth=1).log(level, "using the defaults of {}", ", ".join(missing))
     return found
 
 
 def merge_max_position_constraints(*constraints: int | None) -> int | None:
-    """The smallest of several limits; None is no limit.
+    """Return the smallest limit; None means no limit.
 
     >>> merge_max_position_constraints(512, None, 128)
     128
@@ -51,7 +51,7 @@ def merge_max_position_constraints(*constraints: int | None) -> int | None:
 
 
 def new_huggingface_model(config: object) -> Any:
-    """A transformers model with fresh weights, of a PretrainedConfig, a dict with `model_type`, or a local folder."""
+    """Build an untrained transformers model from a PretrainedConfig, a dict with `model_type`, or a local folder."""
     from transformers import AutoConfig, AutoModel
 
     if isinstance(config, str | Path):
@@ -62,14 +62,14 @@ def new_huggingface_model(config: object) -> Any:
 
 
 def warn_unused_kwargs(kwargs: Mapping[str, Any], called_by: str | None = None, level: str = "WARNING") -> None:
-    """Says which keywords a part has swallowed; `type`, which every part gets, is not one of them."""
+    """Log the unused keywords of a part, except `type`, which every part gets."""
     unused = [key for key in kwargs if key != "type"]
     if unused:
         logger.opt(depth=1).log(level, "{} does not use {}", called_by or "this part", ", ".join(unused))
 
 
 def line_count(path: str | Path = "", *, file: str | Path = "") -> int:
-    """How many lines a file has; a last line without an end counts too. `file` is the older name of `path`."""
+    """Return the number of lines of a file, including an unterminated last line. `file` is the old name of `path`."""
     count, last = 0, b"\n"
     with open(path or file, "rb") as opened:
         while block := opened.read(1 << 20):

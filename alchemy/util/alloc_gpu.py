@@ -1,4 +1,4 @@
-"""The choice of devices under its oldest name."""
+"""Oldest import path of device selection."""
 
 from alchemy.util.device import alloc_cuda
 

@@ -1,4 +1,4 @@
-"""Collate functions under their old name."""
+"""Old import path of collate functions."""
 
 from alchemy.data.collate import CollateFn, DefaultCollateFn
 

@@ -1,4 +1,4 @@
-"""The choice of devices under its old names: for each run a list of the devices that it may have."""
+"""Old import path of device selection, with a list of allowed devices per run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["alloc", "alloc1", "alloc_cuda", "check_installed"]
 
 
 def alloc(preferred_devices: Iterable[int | Iterable[int]], wait_time: float = 240.0) -> Iterator[dict[str, Any]]:
-    """Yields a `device_info` for each entry, one device or a list: of several that exist the least used so far.
+    """Yield a `device_info` for each entry, a device or a list; from a list, the least used existing device is chosen.
 
-    An empty list means any GPU, or the CPU where there is none. `wait_time` has no effect: a GPU is given at once, also
-    when another program uses it.
+    An empty list means any GPU, or the CPU if there is none. `wait_time` has no effect: a GPU is returned at once, even
+    if another program uses it.
     """
     given: list[int] = []
     for entry in preferred_devices:
@@ -27,7 +27,7 @@ def alloc(preferred_devices: Iterable[int | Iterable[int]], wait_time: float = 2
 
 
 def alloc1(preferred_devices: int | Iterable[int], wait_time: float = 240.0) -> dict[str, Any]:
-    """The `device_info` of one run."""
+    """Return the `device_info` of one run."""
     return next(alloc([preferred_devices], wait_time))
 
 
@@ -35,5 +35,5 @@ alloc_cuda = alloc
 
 
 def check_installed(package_name: str) -> bool:
-    """Whether a package can be imported; does not import it."""
+    """Return whether a package is installed, without importing it."""
     return importlib.util.find_spec(package_name) is not None

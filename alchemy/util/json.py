@@ -1,4 +1,4 @@
-"""JSON of scores, with numpy and torch values as plain numbers."""
+"""JSON encoding of numpy and torch values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class _Listable(Protocol):
-    """Scalars and arrays of numpy, and tensors of torch."""
+    """A numpy scalar or array, or a torch tensor."""
 
     def tolist(self) -> Any: ...
 
 
 class NpJsonEncoder(json.JSONEncoder):
-    """`json.dumps(scores, cls=NpJsonEncoder)`."""
+    """A JSON encoder for numpy and torch values: `json.dumps(scores, cls=NpJsonEncoder)`."""
 
     def default(self, o: object) -> Any:
         return o.tolist() if isinstance(o, _Listable) else super().default(o)

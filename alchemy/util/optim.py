@@ -1,4 +1,4 @@
-"""Parameter groups under their old name."""
+"""Old import path of parameter groups."""
 
 from alchemy.nn.param_groups import trf_groups as prepare_trf_based_model_params
 

@@ -1,4 +1,4 @@
-"""The symbol table under its old name."""
+"""Old import path of the symbol table."""
 
 from alchemy.context import SymbolTbl, new_scope, sym_tbl
 from alchemy.errors import MissingKey, NoFrame

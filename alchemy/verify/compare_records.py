@@ -12,7 +12,7 @@ from torch import Tensor
 
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import newest_valid, read_manifest
-from alchemy.checkpoint.run_state import STATE, by_reference
+from alchemy.checkpoint.run_state import STATE, tensors_by_reference
 from alchemy.errors import RunFailed
 from alchemy.records.ledger import NAME
 from alchemy.records.metrics_file import comparable
@@ -46,7 +46,7 @@ class Comparison:
 def compare(one: Path, other: Path) -> Comparison:
     """Compares the samples, the numbers and the last state of two records."""
     states = [_state(record) for record in (one, other)]
-    tensors = [by_reference(state) for state in states]
+    tensors = [tensors_by_reference(state) for state in states]
     rows = [comparable(record / "metrics.jsonl") for record in (one, other)]
     found = Comparison(len(tensors[0]), len(rows[0]))
     samples = [compare_ledgers(one, other)] if all((record / NAME).is_file() for record in (one, other)) else []

@@ -23,7 +23,7 @@ from alchemy.data.pipe_errors import unpicklable
 from alchemy.errors import AlchemyError, Problem, origin_of, recognize
 from alchemy.files import readable_size
 from alchemy.launch.device import alloc1
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from alchemy.loop import evaluate, infer, progress_bar
 from alchemy.optim import AlchemyOptimizer
 from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
@@ -53,7 +53,7 @@ def dry_run(doc: Document, device: int = -1, *, user_dir: str = "src") -> DryRun
     project's code that failed.
     """
     findings = DryRunReport()
-    reach(user_dir)
+    add_to_path(user_dir)
     work = copy.deepcopy(doc)  # old projects pop from the config
     precision = work.get("precision")
     if isinstance(precision, Table) and precision.get("compile"):

@@ -13,10 +13,10 @@ from alchemy.errors import AlchemyError
 from alchemy.records import find
 from alchemy.records.folder import status_of
 from alchemy.records.jsonl_writer import count_lines
-from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, set_of, set_of_range
+from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, sum_ids, sum_range
 from alchemy.records.symlinks import refuse_links
 
-_set_of_range = functools.cache(set_of_range)  # epochs have as many samples as the ones before them
+_sum_range = functools.cache(sum_range)  # epochs have as many samples as the ones before them
 PATIENCE = 2**24  # samples of which no row tells, and whose sum is computed all the same
 WHOLE, SHORT, ENDED, UNKNOWN, WRONG = "each once", "cut short", "ended in", "not counted", "wrong"
 
@@ -45,7 +45,7 @@ class _Epoch:
         samples, left_out = row["samples"], row.get("left_out", [])
         if samples is None or None in self.sets:
             self.verdict, self.text = UNKNOWN, "to its end; whether each was seen once is not known"
-        elif samples > 2 * self.n + PATIENCE or self._total(left_out) != _set_of_range(samples):
+        elif samples > 2 * self.n + PATIENCE or self._total(left_out) != _sum_range(samples):
             self.verdict, self.text = WRONG, self._what_is_wrong(samples - len(left_out))
         elif self.n != samples - len(left_out):
             what = f"each of the {samples - len(left_out):,} was seen once, but the rows count {self.n:,}"
@@ -63,7 +63,7 @@ class _Epoch:
         import numpy as np
 
         seen = sum(int(total, 16) for total in self.sets if total)
-        return (seen + set_of(np.array(left_out, dtype=np.int64))) % 2**64
+        return (seen + sum_ids(np.array(left_out, dtype=np.int64))) % 2**64
 
     def _what_is_wrong(self, samples: int) -> str:
         if self.n == samples:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from alchemy.checkpoint.files import read
-from alchemy.checkpoint.keeper import OWN
+from alchemy.checkpoint.keeper import OWN_PART
 from alchemy.checkpoint.manifest import read_manifest
 from alchemy.checkpoint.run_state import restore
 from alchemy.config.load import prepare_cfg
@@ -24,7 +24,7 @@ from alchemy.context import Run
 from alchemy.data.peek import describe
 from alchemy.errors import AlchemyError, format_error
 from alchemy.launch.device import alloc
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from alchemy.loop import train
 from alchemy.loss_observer import Loss, Observer
 from alchemy.metrics.scalars import show_epoch
@@ -193,7 +193,7 @@ def replay(
     refuse_replay(folder, update)
     options: dict[str, Any] = {"overrides": overrides, "user_dir": user_dir}
     document, info = prepare_cfg(config_of(folder), record=True, **options), alloc(device)[0]
-    reach(user_dir)
+    add_to_path(user_dir)
     document["runner"] = "alchemy.verify.replay.Replay"
     if debug and isinstance(document.get("precision"), Mapping):
         document["precision"]["compile"] = False  # inside compiled code no operation can be asked
@@ -241,7 +241,7 @@ class Replay(AlchemyTrainer):
         self.set_up()
         if state is not None:
             with _needs_the_data():
-                parts = {**parts_of(context), OWN: context.checkpoints}
+                parts = {**parts_of(context), OWN_PART: context.checkpoints}
                 restore(parts, read(state), f"{state.parent.name}/{state.name}")
         context.updater.observer = _Watch(context, report, debug=self.name_origin)
         try:

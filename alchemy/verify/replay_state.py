@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from alchemy.checkpoint.manifest import WHOLE, age, checkpoints, read_manifest, read_parts
+from alchemy.checkpoint.manifest import WHOLE, checkpoints, parse_name, read_manifest, read_parts
 from alchemy.checkpoint.manifest import verify as why_invalid
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
@@ -35,7 +35,7 @@ def _last(folder: Path) -> int:
     """The last update that a record tells of; the ledger of a run that was killed may be behind its numbers."""
     series = read_metrics(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else ()
     rows = [*(row for _, row in ledger_rows(folder)), *series]
-    states = [age(path)[0] for path in checkpoints(folder / "state")]
+    states = [parse_name(path)[0] for path in checkpoints(folder / "state")]
     return max([0, *states, *(row["update"] for row in rows)])
 
 
@@ -51,7 +51,7 @@ def state_before(folder: Path, update: int) -> Path | None:
     if written.is_dir() and not why_invalid(written):
         return written
     for path in reversed(checkpoints(folder / "state")):
-        if age(path)[0] < update and not why_invalid(path) and read_manifest(path).kind == WHOLE:
+        if parse_name(path)[0] < update and not why_invalid(path) and read_manifest(path).kind == WHOLE:
             return path
     return None
 

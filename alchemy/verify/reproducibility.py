@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
-from alchemy.launch.worker_pool import Lost
+from alchemy.launch.worker_pool import LostJob
 from alchemy.records.jsonl_writer import read_lines
 from alchemy.verify.compare_records import Comparison, compare, is_stream, last_update
 from alchemy.verify.trial_runs import MOST, Tell, Trial, check_finished, go, record_in
@@ -108,7 +108,7 @@ def _refuse(updates: int | None, kill_at: int | None, workers: Sequence[int | No
 def _kill(trial: Trial, folder: Path, workers: int | None, moment: int, tell: Tell) -> None:
     tell(f"training again{'' if workers is None else f' with {workers} workers'}, with a kill -9 at update {moment}")
     answers = go([trial.train(folder, workers=workers, kill_at=moment)])
-    if not isinstance(answers[0], Lost):
+    if not isinstance(answers[0], LostJob):
         check_finished(answers)
         raise AlchemyError(f"the training ended before update {moment}, where it was to be killed")
 

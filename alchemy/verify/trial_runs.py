@@ -16,7 +16,7 @@ from alchemy.config.tree import Document, Table, plain
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.signals import Interrupted
-from alchemy.launch.worker_pool import Lost, run_all
+from alchemy.launch.worker_pool import LostJob, run_all
 from alchemy.plugins import AlchemyPlugin, FileLogger
 from alchemy.records.folder import folders
 from alchemy.result import FailedRun
@@ -101,8 +101,8 @@ def _a_bit_more(run: Run) -> int:
     return min(MOST, max(LEAST, updates + max(2, updates // 4)))
 
 
-def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[str | Lost]:
-    """Does the jobs in fresh processes; a process that died gives a `Lost`."""
+def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[str | LostJob]:
+    """Does the jobs in fresh processes; a process that died gives a `LostJob`."""
     calls = [(job.call, str(job.folder), *job.arguments) for job in jobs]
     told: list[int] = []
     answers = run_all(_do, calls, [None] * min(at_once, len(jobs)), told.append)
@@ -111,10 +111,10 @@ def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[str | Lost]:
     return answers
 
 
-def check_finished(answers: Sequence[str | Lost]) -> None:
+def check_finished(answers: Sequence[str | LostJob]) -> None:
     """An error where a training did not come to its end."""
     for answer in answers:
-        if isinstance(answer, Lost):
+        if isinstance(answer, LostJob):
             raise RunFailed(f"a training was lost: {answer}")
         if answer:
             hint = "see `alchemy run CFG --fast-dev-run 2`"

@@ -1,1 +1,1 @@
-"""What tells people about runs: mail of a run that ended."""
+"""Notifications about finished runs."""

@@ -1,4 +1,4 @@
-"""The mail of a run that ended: `mail.json` in its record."""
+"""Write a notification, `mail.json`, when a run ends."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.records.folder import now
 
 FORMAT = 1
-# how long things took is in metrics.jsonl; a mail says how well the run did
+# timings are in metrics.jsonl
 LEFT_OUT = ("time/", "system/")
 
 
 @AlchemyPlugin.register()
 class MailOnFinish(AlchemyPlugin):
-    """Leaves a mail when the run ends: its last numbers, or the traceback of its failure.
+    """Write `mail.json` when the run ends, with its last metrics or the traceback of its failure.
 
-    With `send_ok = false` only what went wrong is worth a mail. Without a record there is nowhere to leave one.
+    With `send_ok = false`, only failed runs write it. Runs without a record write nothing.
     """
 
     aside = True
@@ -62,7 +62,7 @@ def _numbers(values: object) -> dict[str, Any]:
 
 
 def _plain(value: float) -> Any:
-    """NaN and infinities as strings, since JSON has none."""
+    """Convert NaN and infinities to strings, since JSON has no such numbers."""
     number = value if isinstance(value, int) else float(value)
     return number if math.isfinite(number) else str(number)
 

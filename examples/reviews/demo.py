@@ -9,7 +9,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from alchemy import prepare_cfg, run
-from alchemy.cli.derived_config import best_checkpoint, for_test
+from alchemy.cli.derived_config import best_checkpoint, derive_test
 
 HERE = Path(__file__).resolve().parent
 
@@ -21,7 +21,7 @@ def main() -> int:
     if isinstance(trained, Exception):
         return failed(trained)
     record = trained.record_dir
-    test = for_test(prepare_cfg(record / "cfg.toml"), best_checkpoint(record)).document
+    test = derive_test(prepare_cfg(record / "cfg.toml"), best_checkpoint(record)).document
     [tested] = run([test], device=[-1], desc=f"test of {record}")
     if isinstance(tested, Exception):
         return failed(tested)

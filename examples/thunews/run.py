@@ -18,8 +18,8 @@ from alchemy.config import dumps
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc, cuda_count
-from alchemy.launch.process_group import open_group, place
-from alchemy.launch.project_imports import reach
+from alchemy.launch.process_group import get_rank_info, open_group
+from alchemy.launch.project_imports import add_to_path
 from alchemy.launch.ranks import is_launched, start_ranks
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.tokenizers import tokenizer_of
@@ -30,7 +30,7 @@ PARTS = str(Path(__file__).resolve().parent / "src")
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
-    reach(PARTS)
+    add_to_path(PARTS)
     try:
         start_ranks(gpus(args), os.path.abspath(__file__), *(sys.argv[1:] if argv is None else argv))
         return work(args)
@@ -53,7 +53,7 @@ def work(args: argparse.Namespace) -> int:
     with open_group() as group:  # one process decides for all, and tells why not
         found = group.broadcast(decided(args, folder) if group.is_main else None)
     if isinstance(found, AlchemyError):
-        raise found if place().rank == 0 else SystemExit(found.exit_code)
+        raise found if get_rank_info().rank == 0 else SystemExit(found.exit_code)
     plan, cfg = found
     document = prepare_cfg(cfg)
     device = [-1] if args.no_cuda else None
@@ -61,7 +61,7 @@ def work(args: argparse.Namespace) -> int:
         try:
             result = train(document, plan.record, device)
         finally:
-            if place().rank == 0 and former.put_back(folder):
+            if get_rank_info().rank == 0 and former.put_back(folder):
                 print(f"no update was made: {folder} is as it was before", file=sys.stderr)
         if isinstance(result.exception, AlchemyError):
             raise result.exception
@@ -98,8 +98,8 @@ def check_data(args: argparse.Namespace, cfg: dict[str, Any]) -> None:
 def train(document: Document, record: Path | None, device: list[int] | None) -> Any:
     if record is None:
         return run([document], device=device, user_dir=PARTS)[0]
-    if place().rank == 0:
-        print(f"going on with {record}")
+    if get_rank_info().rank == 0:
+        print(f"resuming {record}")
     try:
         # that the flags are the same where it matters is known already
         told = {"overrides": [f"log_every={document.get('log_every')}"], "allow": ["config"]}

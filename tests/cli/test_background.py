@@ -25,7 +25,7 @@ def test_a_background_run_has_a_session_and_a_log_of_its_own(tmp_path, monkeypat
     wait_until(lambda: "python" in Path(info["log"]).read_text())
     wait_until(lambda: not is_alive(info))
     os.waitpid(info["pid"], 0)
-    with pytest.raises(AlchemyError, match="has ended already"):
+    with pytest.raises(AlchemyError, match="has already ended"):
         background.stop_detached(info["pid"])
 
 

@@ -33,7 +33,7 @@ def test_parallel_text_becomes_two_corpora(capsys: pytest.CaptureFixture[str]) -
     built = json.loads(capsys.readouterr().out)
     assert built["c/dev.en"]["vocabulary"] == 7
     assert main(["data", "build", "c/dev", "t.en", "--like", "c/train"]) == 2
-    told = "there is no folder 'c/train.tokenizer'; its sides are given as --side NAME=FILE; there are dev.en, train.de"
+    told = "folder not found: 'c/train.tokenizer'; name its sides with --side NAME=FILE; available: dev.en, train.de"
     assert told in capsys.readouterr().err
 
 
@@ -72,12 +72,12 @@ def test_verify_finds_what_was_changed(
     [
         (["c"], "no files to build a corpus from; pass at least one file"),
         (["c", "t.fr"], "file not found: 't.fr'; relative paths"),
-        (["c", "--side", "t.en"], "--side 't.en'; write NAME=FILE"),
-        (["c", "t.en", "--side", "en=t.en"], "files are given with and without a side"),
-        (["c", "t.en", "--workers", "0"], "--workers 0; give 1 or more"),
-        (["c", "t.en", "--like", "d", "--tokenizer", "bpe"], "--like brings its tokenizers along"),
-        (["c", "t.en", "--like", "d"], "there is no folder 'd.tokenizer'"),
-        (["c", "t.en", "--like", "d", "--lower"], "--lower is for a tokenizer that is learnt from the text"),
+        (["c", "--side", "t.en"], "invalid --side 't.en'; expected NAME=FILE"),
+        (["c", "t.en", "--side", "en=t.en"], "cannot mix files with and without a side"),
+        (["c", "t.en", "--workers", "0"], "--workers must be at least 1, got 0"),
+        (["c", "t.en", "--like", "d", "--tokenizer", "bpe"], "--like cannot be combined with --tokenizer"),
+        (["c", "t.en", "--like", "d"], "folder not found: 'd.tokenizer'"),
+        (["c", "t.en", "--like", "d", "--lower"], "--lower only applies to a tokenizer learned from the text"),
         (["c", "t.en", "--tokenizer", "chars"], "unknown tokenizer 'chars'; did you mean 'characters'"),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.cli.derived_config import best_checkpoint, for_prediction, for_test
+from alchemy.cli.derived_config import best_checkpoint, derive_prediction, derive_test
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 
@@ -38,7 +38,7 @@ def training():
 
 
 def test_a_test_keeps_what_it_needs(training):
-    document, left_out = for_test(training, Path("r/checkpt/best"))
+    document, left_out = derive_test(training, Path("r/checkpt/best"))
     assert document["runner"] == "alchemy.runner.Tester"
     assert document["model"]["model_path"] == "r/checkpt/best"
     assert not {"sched", "optim"} & set(document)
@@ -50,14 +50,14 @@ def test_a_test_keeps_what_it_needs(training):
 
 
 def test_the_training_is_not_changed(training):
-    for_test(training, Path("x"))
-    for_prediction(training)
+    derive_test(training, Path("x"))
+    derive_prediction(training)
     assert training.plain() == TRAINING
 
 
 @pytest.mark.parametrize(("split", "pipes"), [(None, [3]), ("dev", [2])])
 def test_predictions_know_their_split_as_inference(split, pipes, training):
-    document = for_prediction(training, None, split).document
+    document = derive_prediction(training, None, split).document
     assert document["runner"] == "alchemy.runner.InferenceRunner"
     assert document["task"]["datasets"].plain() == {"inference": {"pipes": pipes}}
     assert "model_path" not in document["model"]
@@ -65,16 +65,16 @@ def test_predictions_know_their_split_as_inference(split, pipes, training):
 
 def test_a_missing_split_is_named(training):
     del training["task"]["datasets"]["test"]
-    with pytest.raises(AlchemyError, match=r"\[task.datasets\] the config has no split 'test'; it has train, dev"):
-        for_test(training)
+    with pytest.raises(AlchemyError, match=r"\[task.datasets\] the config has no split 'test'; available: train, dev"):
+        derive_test(training)
     with pytest.raises(AlchemyError, match="no split 'inference'"):
-        for_prediction(training)
+        derive_prediction(training)
 
 
 def test_a_config_without_a_model_is_named(training):
     del training["model"]
     with pytest.raises(AlchemyError, match=r"the config has no \[model\]"):
-        for_test(training, Path("x"))
+        derive_test(training, Path("x"))
 
 
 def test_the_checkpoint_must_be_there(tmp_path):
@@ -87,11 +87,12 @@ def test_the_checkpoint_must_be_there(tmp_path):
 
 
 def test_a_pipe_can_be_dropped_by_name(training):
-    document, left_out = for_test(training, drop=["LogBest", "SaveModel"])
+    document, left_out = derive_test(training, drop=["LogBest", "SaveModel"])
     names = [pipe["type"].rpartition(".")[2] for pipe in document["task"]["evalpipes"]]
     assert names == ["EvalNer", "SaveBest", "EarlyStop", "SaveExamples"]
     assert left_out[-2:] == ["eval pipe LogBest", "eval pipe SaveModel"]
     with pytest.raises(
-        AlchemyError, match=r"\[task.evalpipes\] .* no eval pipe 'LogBset' to drop; did you mean 'LogBest'"
+        AlchemyError,
+        match=r"\[task.evalpipes\] cannot drop 'LogBset': .* no such eval pipe; did you mean 'LogBest'",
     ):
-        for_test(training, drop=["LogBset"])
+        derive_test(training, drop=["LogBset"])

@@ -67,7 +67,7 @@ def test_an_export_is_made_checked_and_found_again(record: Path, tmp_path: Path,
     assert (
         first[0].startswith(f"{folder}  0.") and first[0].endswith("MiB") and "the same text for 20 of 20" in first[1]
     )
-    assert second == [f"{first[0]}  (it was there already, and was not checked again)", first[1]]
+    assert second == [f"{first[0]}  (already exported, not verified again)", first[1]]
     small = said(capsys, *words, "--precision", "int8", "--to", tmp_path / "small")
     assert "BLEU" in small and (tmp_path / "small" / "model.bin").stat().st_size < (folder / "model.bin").stat().st_size
 
@@ -98,11 +98,11 @@ def test_what_cannot_be_is_told_and_leaves_nothing(record: Path, corpora: Path, 
     words = ("generate", record, "--input", tmp_path / "in.en", "--output", tmp_path / "out", "--engine", "ctranslate2")
     assert "does not know `no_repeat`" in said(capsys, *words, "--no-repeat", "2", code=2)
     assert "does not know the search Sampling" in said(capsys, *words, "--sample", code=2)
-    assert "--precision int8 is for --engine ctranslate2" in said(
+    assert "--precision int8 requires --engine ctranslate2" in said(
         capsys, *words[:-1], "torch", "--precision", "int8", code=2
     )
     told = said(capsys, "export", record, "--format", "ctranslate2", "--references", "x", code=2)
-    assert "--references are those of --lines" in told
+    assert "--references requires --lines" in told
     assert not (record / "export").exists() and not (tmp_path / "out").exists()
 
 

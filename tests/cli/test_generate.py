@@ -109,9 +109,12 @@ def test_texts_begin_with_what_a_file_says(record: str, lines: str, tmp_path: Pa
     assert found[0].startswith("kater läuft") and found[3].startswith("hund")
     assert [found[place] for place in (1, 2, 4, 5)] == [free[place] for place in (1, 2, 4, 5)]
     (tmp_path / "begun.de").write_text("ein\n" * 3)
-    assert "in.en:4" in (told := generated(record, capsys, *words, code=2)) and "begun.de has no line for it" in told
+    assert (
+        "in.en:4" in (told := generated(record, capsys, *words, code=2))
+        and "begun.de has no line for this sentence" in told
+    )
     (tmp_path / "begun.de").write_text("ein\n" * 7)
-    assert "begun.de:7 there is no sentence for this prefix" in generated(record, capsys, *words, code=2)
+    assert "begun.de:7 no sentence for this prefix" in generated(record, capsys, *words, code=2)
 
 
 def test_options_reach_the_search_and_its_limits(record: str, lines: str, capsys: Any) -> None:
@@ -151,13 +154,16 @@ def test_several_models_write_together(
     cfg["sched"]["epochs"] = 1
     odd = str(run_task(cfg, raise_errors=True).record_dir)
     told = generated(record, capsys, *words, "--ensemble", odd, code=2)
-    assert f"the tokenizer of the source of {odd} is Words(64 ids), and that of the first Words(" in told
+    assert f"the source tokenizer of {odd} is Words(64 ids), expected Words(" in told
 
 
 def test_moses_tokens_are_undone(record: str, lines: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from alchemy.cli.generate import detokenizer
+    from alchemy.cli.generate import build_detokenizer
 
-    assert detokenizer("de")("ein Zwei @-@ Sitzer , sagt er &quot; laut &quot; .") == 'ein Zwei-Sitzer, sagt er "laut".'
+    assert (
+        build_detokenizer("de")("ein Zwei @-@ Sitzer , sagt er &quot; laut &quot; .")
+        == 'ein Zwei-Sitzer, sagt er "laut".'
+    )
     words = ("--input", lines, "--detokenize", "de")
     assert generated(record, capsys, *words) == generated(record, capsys, "--input", lines)  # words alone
     monkeypatch.setitem(sys.modules, "sacremoses", None)
@@ -188,7 +194,7 @@ def test_lines_before_one_that_is_no_text_are_answered(record: str, tmp_path: Pa
     words = ["generate", record, "--device", "-1", "--input", str(tmp_path / "in.en")]
     assert main(words) == 2
     read = capsys.readouterr()
-    assert len(read.out.splitlines()) == 2 and "in.en:3 is not utf-8 text" in read.err
+    assert len(read.out.splitlines()) == 2 and "in.en:3 is not valid utf-8" in read.err
 
 
 @pytest.mark.parametrize(
@@ -216,12 +222,12 @@ def test_a_source_without_bounds_is_refused(record: str, tmp_path: Path, capsys:
 
 def test_no_file_is_lost(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
     words = ("--input", lines, "--output", str(tmp_path / "." / "in.en"))
-    assert "would be written while it is read" in generated(record, capsys, *words, code=2)
+    assert "is both input and output" in generated(record, capsys, *words, code=2)
     kept = str(tmp_path / "in.en")
     assert "file not found" in generated(record, capsys, "--input", "none.en", "--output", kept, code=2)
     assert Path(lines).read_text("utf-8").splitlines() == LINES
     full = generated(record, capsys, "--input", lines, "--output", "/dev/full", code=2)
-    assert "/dev/full cannot be written: No space left" in full
+    assert "cannot write /dev/full: No space left" in full
 
 
 def test_weights_of_another_vocabulary_are_one_error(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
@@ -259,28 +265,28 @@ def test_a_closed_pipe_ends_it_quietly(talk: subprocess.Popen[str]) -> None:
 
 
 def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--seed is for --sample" in generated(record, capsys, "--seed", "3", code=2)
-    assert "--exact is for a search" in generated(record, capsys, "--sample", "--exact", code=2)
-    assert "--ensemble is for --engine torch" in generated(
+    assert "--seed requires --sample" in generated(record, capsys, "--seed", "3", code=2)
+    assert "--exact applies to beam search" in generated(record, capsys, "--sample", "--exact", code=2)
+    assert "--ensemble requires --engine torch" in generated(
         record, capsys, "--engine", "ctranslate2", "--ensemble", record, code=2
     )
-    assert "--beam is for a search" in generated(record, capsys, "--sample", "--beam", "3", code=2)
+    assert "--beam applies to beam search" in generated(record, capsys, "--sample", "--beam", "3", code=2)
     assert "file not found" in generated(record, capsys, "--input", str(tmp_path / "none.en"), code=2)
-    assert "cannot be written: Is a directory" in generated(record, capsys, "--output", str(tmp_path), code=2)
+    assert f"cannot write {tmp_path}: Is a directory" in generated(record, capsys, "--output", str(tmp_path), code=2)
     assert "is a folder" in generated(record, capsys, "--input", str(tmp_path), code=2)
     with open("/proc/self/mem", "rb") as unreadable:  # its first page
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(unreadable))
-        assert "standard input cannot be read: Input/output error" in generated(record, capsys, code=2)
+        assert "cannot read standard input: Input/output error" in generated(record, capsys, code=2)
     (tmp_path / "in.en").write_bytes(b"a dog\n\xff\xfe\n")
     assert "in.en:2" in generated(record, capsys, "--input", str(tmp_path / "in.en"), code=2)
     (tmp_path / "linked.en").hardlink_to(tmp_path / "in.en")
     both = ("--input", str(tmp_path / "in.en"), "--output", str(tmp_path / "linked.en"))
-    assert "linked.en would be written while it is read" in generated(record, capsys, *both, code=2)
+    assert "linked.en is both input and output" in generated(record, capsys, *both, code=2)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a dog\n\nb\xff\n")))
     assert main(["generate", record, "--device", "-1", "--min-length", "1"]) == 2
     assert len(capsys.readouterr().out.splitlines()) == 2  # an empty line in front of a bad one is answered, too
     other = run_task(texts_config(tmp_path, "classes"), raise_errors=True).record_dir
-    assert "Classification writes no texts" in generated(str(other), capsys, code=2)
+    assert "Classification does not generate text" in generated(str(other), capsys, code=2)
 
 
 def test_lines_before_one_that_cannot_be_asked_are_answered(
@@ -290,7 +296,7 @@ def test_lines_before_one_that_cannot_be_asked_are_answered(
     short, out = tmp_path / "short.de", tmp_path / "out.de"
     short.write_text("\n\n\n", "utf-8")
     both = ("--input", lines, "--prefixes", str(short), "--output", str(out))
-    assert f"{lines}:4 {short} has no line for it" in generated(record, capsys, *both, code=2)
+    assert f"{lines}:4 {short} has no line for this sentence" in generated(record, capsys, *both, code=2)
     assert out.read_text("utf-8").splitlines() == whole[:3]
 
 

@@ -25,16 +25,16 @@ def refused(capsys, words, name):
 def test_nothing(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     told = refused(capsys, words, "")
-    assert told == "error: RECORD is empty; give a record folder, its name, or 'latest'\n"
+    assert told == "error: RECORD is empty; pass a record folder, its name, or 'latest'\n"
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("train.toml", "`alchemy run train.toml --resume auto` goes on with the newest record of a config"),
-        ("notes", "give the path of a record folder"),
-        ("old/run.log", "give old"),
+        ("train.toml", "`alchemy run train.toml --resume auto` resumes the latest record of a config"),
+        ("notes", "pass the path of a record folder"),
+        ("old/run.log", "pass old"),
     ],
 )
 def test_a_file(words, name, hint, tmp_path, monkeypatch, capsys):
@@ -42,12 +42,12 @@ def test_a_file(words, name, hint, tmp_path, monkeypatch, capsys):
     (tmp_path / "old").mkdir()
     for file in ("train.toml", "notes", "old/run.log", "old/record.json"):
         (tmp_path / file).write_text("")
-    assert refused(capsys, words, name) == f"error: {name} is a file, and a record is a folder; {hint}\n"
+    assert refused(capsys, words, name) == f"error: {name} is a file, expected a record folder; {hint}\n"
 
 
 def test_words_of_their_own_are_not_taken_for_files(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for file in ("latest", "4711"):
         (tmp_path / file).write_text("")
-    assert "there is no running record below ." in refused(capsys, ["stop", "{}"], "latest")
-    assert "there is no background run with pid 4711" in refused(capsys, ["stop", "{}"], "4711")
+    assert "no running record below ." in refused(capsys, ["stop", "{}"], "latest")
+    assert "no background run with pid 4711" in refused(capsys, ["stop", "{}"], "4711")

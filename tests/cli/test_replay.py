@@ -86,7 +86,7 @@ def test_a_nan_of_the_data_is_told_before_the_operations_on_it(project, trained,
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere", "--update", "1"], "there is no record 'nowhere'"),
+        (["nowhere", "--update", "1"], "record not found: 'nowhere'"),
         ([".", "--update", "1"], "is not a record"),
         (["x"], "the following arguments are required: --update"),
         (["x", "--update", "one"], "invalid int value"),

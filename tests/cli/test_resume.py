@@ -36,7 +36,7 @@ def record(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Path:
     assert main(["run", "short.toml", "--device", "-1"]) == 128 + signal.SIGTERM
     monkeypatch.delenv("STOP_AT")
     (folder,) = (project / "records" / "train").iterdir()
-    assert f"to go on: alchemy resume records/train/{folder.name}" in capsys.readouterr().err
+    assert f"to resume: alchemy resume records/train/{folder.name}" in capsys.readouterr().err
     return folder
 
 
@@ -48,7 +48,7 @@ def test_it_goes_on_and_tells_the_result(record: Path, capsys: Any) -> None:
     assert status(record) == "stopped"
     assert main(["resume", str(record), "--device", "-1"]) == 0
     out, err = capsys.readouterr()
-    assert "finished" in out and f"to score the best weights: alchemy test '{record}'" in err
+    assert "finished" in out and f"to test the best weights: alchemy test '{record}'" in err
     assert status(record) == "finished"
 
 
@@ -118,7 +118,7 @@ def test_auto_runs_what_was_asked_for_after_the_training(record: Path, capsys: A
 @pytest.mark.parametrize("words", [["--no-file"], ["--fast-dev-run", "2"], ["--overfit", "1"]])
 def test_auto_needs_a_whole_training_with_a_record(project: Path, words: list[str], capsys: Any) -> None:
     assert main(["run", "train.toml", "--resume", "auto", *words]) == 2
-    assert "--resume auto goes on with a record" in capsys.readouterr().err
+    assert "--resume auto needs a record" in capsys.readouterr().err
 
 
 def test_auto_takes_one_experiment(project: Path, capsys: Any) -> None:

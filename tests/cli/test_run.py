@@ -60,7 +60,7 @@ def test_train_then_test_then_predict(project, capsys):
     (tested,) = records(project, "test")
     assert json.loads((tested / "record.json").read_text())["parent"] == record.name
     left_out = "[sched], [optim], [checkpoint], [task.datasets.train], [task.datasets.dev]"
-    assert f"not needed here: {left_out}\n" in streams.err
+    assert f"not needed: {left_out}\n" in streams.err
 
     # the newest record with weights, which is not that of the test
     assert main(["predict", "latest", "--out", "p.csv", "--no-file"]) == 0
@@ -80,7 +80,7 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
     shutil.rmtree(new / "state" / "best")
     capsys.readouterr()
     assert main(["test", "latest", "--device", "-1", "--desc", ""]) == 0
-    assert f"{new.relative_to(project)} has no checkpoint 'best': its 'last' is used\n" in capsys.readouterr().err
+    assert f"{new.relative_to(project)} has no checkpoint 'best': using 'last'\n" in capsys.readouterr().err
     (tested,) = records(project, "test")
     assert json.loads((tested / "record.json").read_text())["purpose"] == f"test of {new.relative_to(project)}"
     assert main(["test", "latest", "--checkpoint", "best"]) == 2
@@ -136,21 +136,21 @@ def test_fast_dev_run_leaves_nothing(project, capsys):
 
 def test_a_device_that_is_not_there_is_the_users_error(project, capsys):
     assert main(["run", "train.toml", "--device", "99"]) == 2
-    assert capsys.readouterr().err.startswith("error: there is no device 99")
+    assert capsys.readouterr().err.startswith("error: no device 99")
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["test", "latest"], "there is no record below this folder with weights"),
-        (["run", "train.toml", "--background", "--device", "99"], "there is no device 99"),
-        (["test", "2026-01-01"], "there is no record '2026-01-01'"),
-        (["test", "none.toml"], "there is no config file 'none.toml'"),
+        (["test", "latest"], "no record with weights below this folder"),
+        (["run", "train.toml", "--background", "--device", "99"], "no device 99"),
+        (["test", "2026-01-01"], "record not found: '2026-01-01'"),
+        (["test", "none.toml"], "config file not found: 'none.toml'"),
         (["test", "."], "is not a record"),
         (["predict", "train.toml", "--out", "p.txt"], "p.txt does not end in .jsonl or .csv"),
         (["predict", "train.toml", "--out", "p.csv", "--format", "jsonl"], "p.csv does not end in .jsonl"),
-        (["predict", "train.toml", "--split", "tset"], "the config has no split 'tset'; it has train, dev, test"),
-        (["run", "train.toml", "--pdb", "--seeds", "1,2"], "--pdb takes one experiment at a time"),
+        (["predict", "train.toml", "--split", "tset"], "the config has no split 'tset'; available: train, dev, test"),
+        (["run", "train.toml", "--pdb", "--seeds", "1,2"], "--pdb works with one experiment at a time"),
         (["run", "train.toml", "--processes", "2", "--seeds", "1,2"], "--processes takes one experiment at a time"),
     ],
 )

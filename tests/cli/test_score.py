@@ -46,7 +46,7 @@ def test_each_pair_has_its_line_and_the_totals_are_told(
     rows = [line.split("\t") for line in out.splitlines()]
     assert [int(count) for _, count in rows] == [3, 0, 7, 4, 0, 3]
     total = sum(float(score) for score, _ in rows)
-    assert "6 pairs, 17 tokens, log-probability -" in err and "2 without words, the first in line 2" in err
+    assert "6 pairs, 17 tokens, log-probability -" in err and "2 blank, the first in line 2" in err
     *each, last = objects(scored(record, capsys, *asked, "--json", "--per-token")[0])
     assert [(row["source"], row["target"]) for row in each] == list(zip(SOURCES, TARGETS))
     assert [f"{row['score']:.4f}" for row in each] == [score for score, _ in rows]
@@ -107,19 +107,19 @@ def test_what_cannot_be_is_told(
 ) -> None:
     asked = files(tmp_path, ["a dog"] * 3, ["ein hund"] * 2)
     told = scored(record, capsys, *asked, code=2)
-    assert "in.source:3" in told and "in.target ends before it, with 2 lines" in told
+    assert "in.source:3" in told and "in.target has only 2 lines" in told
     asked = files(tmp_path, ["a dog"], ["ein hund"] * 2)
     told = scored(record, capsys, *asked, code=2)
-    assert "in.target:2" in told and "in.source ends before it, with 1 lines" in told
-    assert "--source and --target go together" in scored(record, capsys, *asked[:2], code=2)
+    assert "in.target:2" in told and "in.source has only 1 lines" in told
+    assert "--source and --target must be given together" in scored(record, capsys, *asked[:2], code=2)
     assert "file not found" in scored(record, capsys, *asked[:2], "--target", "none.de", code=2)
-    assert "would be written while it is read" in scored(record, capsys, *asked, "--output", asked[3], code=2)
+    assert "is both input and output" in scored(record, capsys, *asked, "--output", asked[3], code=2)
     assert Path(asked[3]).read_text() == "ein hund\n" * 2
     for line in (b"a dog\n", b"a\tein\tkater\n"):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a dog\tein hund\n" + line)))
         assert "stdin:2 the line has" in scored(record, capsys, code=2)
     other = str(run_task(texts_config(tmp_path, "classes"), raise_errors=True).record_dir)
-    assert "Classification writes no texts" in scored(other, capsys, *asked, code=2)
+    assert "Classification does not generate text" in scored(other, capsys, *asked, code=2)
 
 
 def test_texts_that_are_too_long_are_told_with_their_line(corpora: Path, tmp_path: Path, capsys: Any) -> None:

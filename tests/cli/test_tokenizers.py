@@ -47,7 +47,7 @@ def test_a_record_is_tested_with_its_own_tokenizer(trained: Path, capsys: pytest
     shutil.rmtree("words")
     capsys.readouterr()
     assert main(["test", str(trained), "--device", "-1"]) == 0
-    assert f"encoded with the tokenizers of {trained}: input_ids" in capsys.readouterr().err
+    assert f"using the tokenizers of {trained}: input_ids" in capsys.readouterr().err
     tested = newest()
     assert f'tokenizer = "{trained}/tokenizer/input_ids"' in (tested / "cfg.toml").read_text()
     # without the copy the folder of the config is asked for, and the check says that it is gone

@@ -192,7 +192,7 @@ def test_code_is_not_imported_from_a_record(
     record = foreign("remote_code")
     (record / "src").mkdir()
     assert main(["check", "train.toml", "--user-dir", str(record / "src")]) == 2
-    assert "which is in a record" in capsys.readouterr().err
+    assert "it is in an untrusted record" in capsys.readouterr().err
     monkeypatch.chdir(record)
     with pytest.raises(AlchemyError, match="trust_remote_code = true"):
         prepare_cfg("cfg.toml")

@@ -21,7 +21,7 @@ def written(folder, *epochs, cut_short=(), samples=8, **closing):
     for number, updates in enumerate([*epochs, *([cut_short] if cut_short else [])]):
         for ids in updates:
             update += 1
-            ledger.saw(ids, bytes(16))
+            ledger.add_step(ids, bytes(16))
             ledger.close_update(update, number)
         if number < len(epochs):
             ledger.close_epoch(number, samples, **closing)
@@ -85,7 +85,7 @@ def test_a_run_that_was_killed_and_resumed_is_whole(tmp_path, capsys):
     ledger.load_state_dict(state)
     ledger.resume(1, 1)
     for update, ids in enumerate(ONE[1:], 2):
-        ledger.saw(ids)
+        ledger.add_step(ids)
         ledger.close_update(update, 0)
     ledger.close_epoch(0, 8)
     ledger.flush()
@@ -139,7 +139,7 @@ def test_json_has_the_same_to_say(tmp_path, capsys):
     ("text", "message"),
     [
         (None, "has no ledger.jsonl; a run with the plugin FileLogger writes one"),
-        ("{\n", "ledger.jsonl:1 this line is no row of a ledger; the record was changed by hand"),
+        ("{\n", "ledger.jsonl:1 not a ledger row; the record was edited"),
         ('{"update": 1, "epoch": 0}\n', "ledger.jsonl:1 this row lacks something: 'n'"),
         (
             '{"update": 1, "epoch": 0, "n": 1, "set": null, "ids": "x", "hash": ""}\n',

@@ -59,7 +59,7 @@ def test_what_cannot_be_compared_is_null_with_the_reason_and_ends_with_0(project
     [
         (["resume", "train.toml", "--updates", "1"], "--updates is 1; give 2 or more"),
         (["resume", "train.toml", "--kill-at", "0"], "--kill-at is 0; give 1 or more"),
-        (["resume", "train.toml", "--workers", "0,x"], "'0,x' is not a list of whole numbers"),
+        (["resume", "train.toml", "--workers", "0,x"], "expected integers such as 1,2,3, got '0,x'"),
         (["parallel", "train.toml", "--ranks", "0"], "--ranks is 0; give 1 or more"),
         (["parallel", "train.toml", "--set", "task.datasets.train.batch_size=1"], "there is nothing to cut"),
         (["determinism", "none.toml"], "none.toml"),

@@ -89,7 +89,7 @@ def test_several_processes_keep_no_state_that_could_not_be_resumed(fake, tmp_pat
     (result,) = run([accelerated(tmp_path)], device=[-1], raise_errors=True)
     assert not list(result.record_dir.glob("state/u*"))
     log = (result.record_dir / "run.log").read_text()
-    assert log.count("no checkpoints: the 2 processes that accelerate has started could not be resumed") == 1
+    assert log.count("checkpoints are disabled: the 2 processes started by accelerate could not be resumed") == 1
 
 
 def test_several_processes_refuse_to_go_on_and_leave_the_record_alone(fake, tmp_path):

@@ -49,8 +49,8 @@ def test_an_installed_package_wins_and_is_backed_up(folder, start):
 def test_a_package_behind_an_import_hook_is_hidden_and_the_command_says_so(folder, start, code):
     done = start(folder, "-c", code, "run", "plain.toml", "--device", "-1", code=2)
     assert done.stderr == (
-        f"error: the folder {folder}/alchemy has no __init__.py and hides the installed package alchemy; "
-        "remove it, an empty git submodule for example: rmdir alchemy\n"
+        f"error: the folder {folder}/alchemy has no __init__.py and shadows the installed package alchemy; "
+        "remove it (it may be an empty git submodule): rmdir alchemy\n"
     )
 
 

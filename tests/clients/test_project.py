@@ -196,6 +196,6 @@ def test_a_checkpoint_answers_through_alchemy_nlp(project, old, start, bsz):
     before = sorted(project.rglob("*"))
     done = start(project, "-B", "-c", NLP, old[0] / "checkpt/best", bsz)
     said = done.stdout.splitlines()
-    assert said[-2] == "this AlchemyNLP is closed; make a new one"
+    assert said[-2] == "this AlchemyNLP is closed; create a new one"
     assert int(said[-1]) >= 14
     assert sorted(project.rglob("*")) == before  # nothing is written

@@ -35,10 +35,10 @@ def said():
 def test_filter_optional_cfg_tells_of_defaults(said):
     table = Table({"dropout": 0.1, "dim": 3})
     assert filter_optional_cfg(table, {"dropout", "layers"}) == {"dropout": 0.1}
-    assert said == ["WARNING the defaults are used for layers"]
+    assert said == ["WARNING using the defaults of layers"]
     assert filter_optional_cfg({"x": 1}, {"x"}) == {"x": 1}
     filter_optional_cfg({}, ["a", "b"], level="DEBUG")
-    assert said[1:] == ["DEBUG the defaults are used for a, b"]
+    assert said[1:] == ["DEBUG using the defaults of a, b"]
 
 
 def test_warn_unused_kwargs_passes_over_the_type(said):

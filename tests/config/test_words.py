@@ -70,7 +70,7 @@ def test_a_word_of_another_framework_is_answered(key, value, hint):
         (["run", "f.toml", "--cpu"], "write '--device -1'"),
         (["run", "f.toml", "--fp16"], "write '--set precision.dtype=fp16'"),
         (["run", "f.toml", "--seed", "1"], "write '--seeds 1'"),
-        (["run", "f.toml", "--seeds", "1", "2"], "several seeds are written with commas; write '--seeds 1,2'"),
+        (["run", "f.toml", "--seeds", "1", "2"], "separate seeds with commas; write '--seeds 1,2'"),
         (["run", "f.toml", "--patience", "3"], "in [stop]"),
         (["check", "f.toml", "--strickt"], "did you mean '--strict'?"),
         (["train", "f.toml"], "alchemy has no command 'train'; did you mean 'run'?"),

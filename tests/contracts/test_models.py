@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import alchemy
-from alchemy.cli.derived_config import for_test
+from alchemy.cli.derived_config import derive_test
 from alchemy.config.load import prepare_cfg
 from alchemy.loop import loader_of
 from alchemy.records.local_copies import use_local_copies
@@ -237,7 +237,7 @@ def test_it_learns_and_a_record_answers_as_the_run_did(encoder: str, head: str, 
     document = prepare_cfg(record / "cfg.toml")
     use_local_copies(document, record)
     # other batches, so other paddings; the weights come from the record
-    again = run_task(for_test(document, record / "state" / "last").document, raise_errors=True)
+    again = run_task(derive_test(document, record / "state" / "last").document, raise_errors=True)
     assert near(again.ret["preds"], result.ret["preds"])
 
 

@@ -148,7 +148,7 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
         ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; mend the row$"),
         ({"test": "text\n球赛\n\n\n股票\n"}, r"test.csv:3 .*empty"),
         ({"train": "classes,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; it has classes, text; "),
-        ({"train": 'labels,text\n体育,"球赛\n'}, r"train.csv:2 a quote is opened and never closed; close it$"),
+        ({"train": 'labels,text\n体育,"球赛\n'}, r"train.csv:2 a quote is never closed; close the quote$"),
         ({"train": "labels,text\n"}, r"found no samples in .*train.csv; is the file empty\?"),
     ],
 )

@@ -126,7 +126,7 @@ def test_flags_that_change_no_result_do_not_keep_a_training_from_going_on(
     assert f"error: out holds a training with other flags: {told}" in capsys.readouterr().err
     more = ("--overwrite_cache", "--logging_steps=1", "--per_gpu_eval_batch_size=3", "--do_eval", "--do_predict")
     assert thunews.main([*argv, *more]) == 0
-    assert "going on with" in capsys.readouterr().out
+    assert "resuming" in capsys.readouterr().out
     for name in ("model.safetensors", "head.safetensors"):
         one, other = ((place / root / "checkpoint-4" / name).read_bytes() for root in ("whole", "out"))
         assert one == other

@@ -59,7 +59,7 @@ def test_a_training_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out" / "checkpoint-400").exists()
-    assert "going on with" in finished(command, tmp_path)
+    assert "resuming" in finished(command, tmp_path)
     finished([*command, "--output_dir=whole"], tmp_path)
     for name in ("checkpoint-400/model.safetensors", "checkpoint-400/head.safetensors", "predicted.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from tests.models.tiny import folder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "thunews"
@@ -31,7 +31,7 @@ TEMPLATES = {"xlnet": "$A <sep> <cls>:2", "roberta": "<s> $A </s>"}
 def command() -> Iterator[Any]:
     """The module run.py as if it was started; its package `src` is gone afterwards."""
     path = list(sys.path)
-    reach(str(EXAMPLE / "src"))
+    add_to_path(str(EXAMPLE / "src"))
     spec = importlib.util.spec_from_file_location("thunews_run", EXAMPLE / "run.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

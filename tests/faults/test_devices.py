@@ -29,7 +29,7 @@ def test_the_cpu_asks_for_no_driver(no_driver):
 
 
 def test_a_gpu_that_is_not_there_is_an_error_at_once(no_driver):
-    with pytest.raises(AlchemyError, match=r"there is no device 99: .*use --device -1 for the CPU"):
+    with pytest.raises(AlchemyError, match=r"no device 99: .*use --device -1 for the CPU"):
         next(alloc_cuda([[99]]))
 
 
@@ -42,5 +42,5 @@ def test_a_missing_gpu_ends_the_command_with_code_2(tmp_path):
     command = [sys.executable, "-m", "alchemy", "run", "line.toml", "--device", "99"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
-    assert "there is no device 99" in done.stderr
+    assert "no device 99" in done.stderr
     assert "Traceback" not in done.stderr

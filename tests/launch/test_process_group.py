@@ -19,7 +19,7 @@ from torch import nn
 
 from alchemy.errors import AlchemyError
 from alchemy.launch import process_group as groups
-from alchemy.launch.process_group import NEEDED, first_failure, local_device, open_group, place
+from alchemy.launch.process_group import NEEDED, first_failure, get_rank_info, local_device, open_group
 from alchemy.null_objects import SingleProcess
 
 SIZES = (1, 2, 3)
@@ -257,8 +257,8 @@ def test_a_group_is_closed_by_who_has_opened_it(answers: dict[int, list[dict[str
     [
         ({"RANK": "0"}, "RANK set without WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; start it with torchrun"),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "h"}, "WORLD_SIZE, MASTER_ADDR set without RANK, LOCAL_RANK, MASTER_PORT"),
-        (dict(zip(NEEDED, ("2", "2", "0", "h", "1"))), "RANK=2, WORLD_SIZE=2, LOCAL_RANK=0: RANK is to be a number"),
-        (dict(zip(NEEDED, ("x", "2", "0", "h", "1"))), "RANK=x, WORLD_SIZE=2, LOCAL_RANK=0: RANK is to be a number"),
+        (dict(zip(NEEDED, ("2", "2", "0", "h", "1"))), "RANK=2, WORLD_SIZE=2, LOCAL_RANK=0: RANK must be a number"),
+        (dict(zip(NEEDED, ("x", "2", "0", "h", "1"))), "RANK=x, WORLD_SIZE=2, LOCAL_RANK=0: RANK must be a number"),
     ],
 )
 def test_half_an_environment_is_an_error(
@@ -284,15 +284,15 @@ def test_each_rank_has_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch, ba
     assert local_device({"device": "cuda:0"}) == {"device": "cuda:0"}
     for name, value in zip(NEEDED, ("3", "4", "1", "h", "1")):
         monkeypatch.setenv(name, value)
-    assert place() == (3, 4, 1)
+    assert get_rank_info() == (3, 4, 1)
     assert local_device({"device": "cuda:0"}) == {"device": "cuda:1"}
     assert local_device({"device": "cpu"}) == {"device": "cpu"}
 
 
 def test_a_module_with_sparse_gradients_is_refused_by_name_on_gpus() -> None:
-    groups.refuse_sparse(nn.Sequential(nn.Embedding(3, 1)))
+    groups.check_no_sparse_grads(nn.Sequential(nn.Embedding(3, 1)))
     with pytest.raises(AlchemyError, match=r"\[model\] 1: nccl cannot average sparse gradients; build it with sparse"):
-        groups.refuse_sparse(nn.Sequential(nn.Embedding(3, 1), nn.EmbeddingBag(3, 1, sparse=True)))
+        groups.check_no_sparse_grads(nn.Sequential(nn.Embedding(3, 1), nn.EmbeddingBag(3, 1, sparse=True)))
 
 
 @pytest.fixture

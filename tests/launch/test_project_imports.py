@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.launch.project_imports import reach, roots
+from alchemy.launch.project_imports import add_to_path, import_roots
 from alchemy.registry import Registrable
 
 PART = """
-from tests.launch.test_project import Kind
+from tests.launch.test_project_imports import Kind
 
 @Kind.register("Mine")
 class Part(Kind):
@@ -45,7 +45,7 @@ def test_the_second_project_of_a_process_gets_its_own_parts(
         source.write_text(PART.format(where=name))
         monkeypatch.chdir(tmp_path / name)
         importlib.invalidate_caches()
-        reach("src")
-        assert sys.path[0] == roots("src")[0] == str(tmp_path / name)
+        add_to_path("src")
+        assert sys.path[0] == import_roots("src")[0] == str(tmp_path / name)
         found.append(Kind.resolve_registered_module("src.parts.Mine").where)  # type: ignore[attr-defined]
     assert found == ["a", "b", "a"]

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from alchemy.launch.signals import Interrupted, graceful
+from alchemy.launch.signals import Interrupted, handle_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -17,7 +17,7 @@ def test_the_first_asks_and_the_second_leaves(number: int) -> None:
     try:
         with (
             pytest.raises(Interrupted, match=f"{signal.Signals(number).name} received"),
-            graceful(lambda number: asked.append(number) is None),
+            handle_signals(lambda number: asked.append(number) is None),
         ):
             os.kill(os.getpid(), number)
             assert asked == [number]
@@ -30,7 +30,7 @@ def test_the_first_asks_and_the_second_leaves(number: int) -> None:
 def test_what_was_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with graceful(lambda number: False):
+        with handle_signals(lambda number: False):
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:

@@ -15,7 +15,7 @@ import pytest
 
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc, alloc1, alloc_cuda, cuda_count
-from alchemy.launch.worker_pool import Lost, run_all
+from alchemy.launch.worker_pool import LostJob, run_all
 
 
 def work(number: int, place: Any) -> Any:
@@ -31,27 +31,27 @@ def test_answers_come_in_order_and_the_dead_are_named() -> None:
     answers = run_all(work, [(n,) for n in range(4)], ["a", "b"])
     assert answers[0][0] == 0
     assert answers[3][0] == 3
-    assert isinstance(answers[1], Lost) and str(answers[1]) == "its process was killed by SIGKILL"
-    assert isinstance(answers[2], Lost) and "exit code 7" in str(answers[2])
+    assert isinstance(answers[1], LostJob) and str(answers[1]) == "its process was killed by SIGKILL"
+    assert isinstance(answers[2], LostJob) and "exit code 7" in str(answers[2])
 
 
 def test_the_cpu_needs_no_driver_and_a_missing_device_is_an_error_at_once() -> None:
     assert alloc([-1]) == [{"device": "cpu"}]
-    with pytest.raises(AlchemyError, match=r"there is no device 99: .*use --device -1 for the CPU"):
+    with pytest.raises(AlchemyError, match=r"no device 99: .*use --device -1 for the CPU"):
         alloc1(99)
-    with pytest.raises(AlchemyError, match="a device is a number"):
+    with pytest.raises(AlchemyError, match="expected a device number"):
         alloc1("0")  # type: ignore[arg-type]
     if not cuda_count():
         assert alloc() == [{"device": "cpu"}]
-        with pytest.raises(AlchemyError, match="there is no GPU that torch can use"):
+        with pytest.raises(AlchemyError, match="torch finds no usable GPU"):
             alloc_cuda(0)
 
 
 def wait_for_signal(number: int, path: str, *rest: Any) -> str:
-    from alchemy.launch.signals import graceful
+    from alchemy.launch.signals import handle_signals
 
     told: list[int] = []
-    with graceful(lambda signal_number: told.append(signal_number) is None):
+    with handle_signals(lambda signal_number: told.append(signal_number) is None):
         open(f"{path}/{number}", "w").close()
         deadline = time.monotonic() + 60
         while not told and time.monotonic() < deadline:
@@ -72,13 +72,13 @@ def test_a_signal_is_passed_on_once_and_nothing_further_is_started(tmp_path: Pat
     answers = run_all(wait_for_signal, [(n, str(tmp_path)) for n in range(3)], ["a", "b"])
     thread.join()
     assert answers[:2] == ["0 got [15]", "1 got [15]"]
-    assert answers[2] == Lost(None, 15)
+    assert answers[2] == LostJob(None, 15)
     assert "was not started" in str(answers[2])
 
 
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     code = f"""
-from tests.launch.test_workers import wait_for_signal
+from tests.launch.test_worker_pool import wait_for_signal
 from alchemy.launch.worker_pool import run_all
 run_all(wait_for_signal, [(0, {str(tmp_path)!r}, "tell")], ["a"])
 """

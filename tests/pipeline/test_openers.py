@@ -89,7 +89,7 @@ def test_a_bad_row_is_an_error_or_counted(tmp_path, capture_log, kind, text, mes
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ('a,b\n1,2\n3,"x\n4,5\n', {}, r"bad\.csv:3 a quote is opened and never closed; close it, or set quote = ''"),
+        ('a,b\n1,2\n3,"x\n4,5\n', {}, r"bad\.csv:3 a quote is never closed; close the quote, or set quote = ''"),
         ('"a"x,b\n1,2\n', {}, r"bad\.csv:1 is not csv: .*; the first row must be the header"),
         ("a,a,b\n1,2,3\n", {}, r"bad\.csv:1 duplicate column 'a'; rename one, or set `fields`"),
         ("a,b\n1,2\n", {"fields": ["c", "c"]}, "fields duplicate column 'c'"),

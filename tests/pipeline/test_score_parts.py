@@ -129,7 +129,7 @@ def test_rows_of_a_task_on_texts_are_scored_as_the_task_does(
             {"pred": "a", "label": 0.0},
             "Pearson cannot compare 'pred' with 'label', for example 'a' with 0.0",
         ),
-        (SpanF1(), {"pred": ["X-A"], "tags": ["O"]}, "the tag 'X-A' is not of the scheme BIO"),
+        (SpanF1(), {"pred": ["X-A"], "tags": ["O"]}, "the tag 'X-A' is not a BIO"),
         (F1(), {"pred": 1}, r"F1: the rows in 'preds' have no 'label'; they have \['pred'\]"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(lab: Lab, tmp_path: Path) 
     weights.unlink()  # its hard links are other checkpoints' too
     weights.write_bytes(content)
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 0, text_of(tmp_path)
-    assert f"state/{newest.name} was passed over: the content of model.safetensors has changed" in text_of(tmp_path)
+    assert f"skipping state/{newest.name}: the content of model.safetensors has changed" in text_of(tmp_path)
     assert differences(baseline, record) == []
 
 
@@ -269,11 +269,11 @@ def test_auto_goes_on_with_the_newest_that_is_unfinished(lab: Lab, tmp_path: Pat
     older, newer, other = sorted((tmp_path / "runs").iterdir())
     for record in (newer, older):
         assert lab.command(tmp_path, *run, "--resume", "auto") == 0, text_of(tmp_path)
-        assert f"going on with {record}" in text_of(tmp_path)
+        assert f"resuming {record}" in text_of(tmp_path)
         assert read_info(record)["status"] == "finished"
     assert read_info(other)["status"] == "killed"
     assert lab.command(tmp_path, *run, "--resume", "auto") == 0, text_of(tmp_path)
-    assert "no unfinished record of this config: a new one begins" in text_of(tmp_path)
+    assert "no unfinished record of this config: starting a new run" in text_of(tmp_path)
     assert len(list((tmp_path / "runs").iterdir())) == 4
     if not drawn:
         assert differences(lab.baseline()[0], newer) == []

@@ -102,7 +102,7 @@ def test_resume_auto_finds_the_record_by_its_config_and_compares_the_secret(lab:
     assert "no matching value was given" in text_of(tmp_path)
     (tmp_path / "train.toml").write_text(own)
     assert lab.command(tmp_path, *auto) == 0, text_of(tmp_path)
-    assert f"going on with {record}" in (tmp_path / "log.txt").read_text() and record_of(tmp_path) == record
+    assert f"resuming {record}" in (tmp_path / "log.txt").read_text() and record_of(tmp_path) == record
 
 
 def test_a_rerun_of_the_config_of_a_record_needs_the_same_value(lab: Lab, tmp_path: Path) -> None:

@@ -63,5 +63,5 @@ def test_auto_skips_a_record_that_is_not_whole(lab: Lab, tmp_path: Path, lacking
     else:
         (record / "cfg.toml").unlink()
     assert lab.command(tmp_path, *run, "--resume", "auto") == 0, text_of(tmp_path)
-    assert "no unfinished record of this config: a new one begins" in text_of(tmp_path)
+    assert "no unfinished record of this config: starting a new run" in text_of(tmp_path)
     assert len(list(folders(tmp_path / "runs"))) == 2

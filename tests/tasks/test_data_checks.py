@@ -211,10 +211,8 @@ def test_tags_of_another_scheme_are_told(tmp_path: Path) -> None:
         data = cfg["task"]["datasets"]
         data["dev"] = {**data["dev"], "pipes": [{**data["dev"]["pipes"][0], "path": str(tmp_path / "dev.txt")}]}
         (tmp_path / "data.txt").write_text("小 B-NAME\n明 I-NAME\n\n" * 3)
-        refused(cfg, r"dev.txt:1 \[task.datasets.dev\] the tag 'E-NAME' is not of the scheme BIO")
-    refused(
-        tagged(tmp_path, labels=["O", "B-NAME", "E-NAME"]), "'E-NAME' is not of the scheme BIO.*set the tagging scheme"
-    )
+        refused(cfg, r"dev.txt:1 \[task.datasets.dev\] the tag 'E-NAME' is not a BIO")
+    refused(tagged(tmp_path, labels=["O", "B-NAME", "E-NAME"]), "'E-NAME' is not a BIO.*set the tagging scheme")
 
 
 def test_the_types_that_a_processor_lists_are_no_tags(tmp_path: Path) -> None:

@@ -73,10 +73,7 @@ def test_encoded_samples_are_kept_when_asked_for(tmp_path: Path, monkeypatch: py
 
 def test_what_cannot_be_is_told_before_the_first_step(tmp_path: Path) -> None:
     refused(config(tmp_path, "relation", other="Othr"), "other = 'Othr' is not one of the labels; did you mean 'Other'")
-    refused(
-        config(tmp_path, "tagging", scheme="BIO"),
-        r"data.txt:1 .*'E-NAME' is not of the scheme BIO.*set the tagging scheme",
-    )
+    refused(config(tmp_path, "tagging", scheme="BIO"), r"data.txt:1 .*'E-NAME' is not a BIO.*set the tagging scheme")
     refused(config(tmp_path, "classes", learn={"min_freq": 2}), "Words cannot be trained with min_freq")
     refused(config(tmp_path, "classes", pair=True), r"data.txt:1 .*pair = true, but a sample has text, label")
     Words.train(["other words, in another language"]).save(tmp_path / "strange")

@@ -117,7 +117,7 @@ def test_tester_needs_no_training_parts():
 
 def test_no_such_device():
     Path("deep.toml").write_text(GOOD)
-    assert "there is no device 99" in str(dry_run(prepare_cfg("deep.toml"), 99)[0])
+    assert "no device 99" in str(dry_run(prepare_cfg("deep.toml"), 99)[0])
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_the_command_prints_a_table_and_advice(written: Path, capsys: pytest.Cap
     assert main(["find", "batch-size", str(written), "--max", "16"]) == 0
     out = capsys.readouterr().out
     assert "8  out of memory" in out
-    assert out.splitlines()[-1] == "batch_size = 6 fits, with the largest samples"
+    assert out.splitlines()[-1] == "batch_size = 6 fits, measured with the largest samples"
 
 
 def test_the_command_prints_nothing_but_json(written: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,1 @@
-"""The projects that `alchemy new` writes."""
+"""Configs and sample data of the projects that `alchemy new` creates."""

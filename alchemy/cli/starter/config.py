@@ -1,4 +1,4 @@
-"""The text of the config that `alchemy new` writes for the data that it found."""
+"""Render the config that `alchemy new` writes for the detected data."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from alchemy.data.sniff.points import Points
 
 TITLES = {
     "text": "Text classification",
-    "ner": "Tags of words or characters",
-    "pairs": "Classification of pairs of texts",
+    "ner": "Sequence labeling",
+    "pairs": "Text pair classification",
     "translation": "Translation",
 }
-# what is trained, and how; everything that is not here is a default
+# everything not listed here uses the defaults
 MODELS: dict[str, dict[str, Any]] = {
     "text": {"type": "TextClassifier"},
     "ner": {"type": "Tagger", "encoder": {"type": "Recurrent", "dim": 64, "hidden": 128, "dropout": 0.5}},
@@ -26,31 +26,31 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "translation": {"type": "Translator"},
 }
-OPTIMIZERS = {  # the text classifier learns sparse vectors, which Adagrad updates fastest
+OPTIMIZERS = {  # Adagrad is the fastest for the sparse vectors of the text classifier
     "text": {"type": "Adagrad", "lr": 0.05},
     "ner": {"type": "AdamW", "lr": 0.004},
     "pairs": {"type": "AdamW", "lr": 0.001},
     "translation": {"type": "AdamW", "lr": 0.001},
 }
 EPOCHS = {"text": 8, "ner": 10, "pairs": 10, "translation": 15}
-FEW = 100  # rows: a tenth of them is too little to score
+FEW = 100  # with fewer rows, a tenth is too little to evaluate on
 COMMENTS = {
-    "num_warmup_steps": "a share of all updates",
-    "tokenizer": "learnt from the training texts",
-    "max_length": "tokens; a longer text is cut",
-    "bad": "rows that cannot be read are left out, and counted",
-    "encoding": "of the files",
-    "violations": "tags that break the rules of the scheme begin a span",
+    "num_warmup_steps": "fraction of all updates",
+    "tokenizer": "learned from the training text",
+    "max_length": "tokens; longer text is truncated",
+    "bad": "skip and count invalid rows",
+    "encoding": "encoding of the files",
+    "violations": "tags that violate the scheme start a new span",
 }
 
 
 def render_config(kind: str, finding: Finding) -> str:
-    """The text of the config."""
+    """Render the config of a kind of project."""
     if isinstance(finding, Points):
         return _render_points(finding)
     sched = {"type": "LineWarmup", "epochs": EPOCHS[kind], "num_warmup_steps": 0.1}
     lines = [
-        f"# {TITLES[kind]}. First alchemy check train.toml, then alchemy run train.toml",
+        f"# {TITLES[kind]}. Run `alchemy check train.toml`, then `alchemy run train.toml`.",
         *_table("task", finding.task),
     ]
     lines += ["", "[task.data]", *_splits(finding), *(_line(key, value) for key, value in finding.shared.items())]
@@ -60,7 +60,7 @@ def render_config(kind: str, finding: Finding) -> str:
 
 
 def _render_points(finding: Points) -> str:
-    """A config as the template for points has it: the pipes of the training data, which other splits patch."""
+    """Render a config like the points template: the other splits inherit the pipes of the training data."""
     columns, labels = finding.shared["columns"], finding.shared["labels"]
     shares = _held_out(finding)
     pipes = [
@@ -71,22 +71,22 @@ def _render_points(finding: Points) -> str:
     ]
     pipes += [{"type": "HoldOut", "share": sum(shares.values())}] if shares else []
     lines = [
-        "# Classification of rows of numbers. First alchemy check train.toml, then alchemy run train.toml",
+        "# Classification of numeric rows. Run `alchemy check train.toml`, then `alchemy run train.toml`.",
         "[task]",
         'type = "DefaultTask"',
         *_list("outputpipes", [{"type": "Classify", "names": labels}, {"type": "Collect", "varname": "preds"}]),
         *_list("evalpipes", [{"type": "Accuracy"}, {"type": "src.scores.WorstClass"}]),
         "",
-        f"[task.datasets.train]  # {finding.tell_size('train')}",
+        f"[task.datasets.train]  # {finding.format_size('train')}",
         *map(_line, ("batch_size", "shuffle", "collate_fn"), (32, True, {"type": "Pad"})),
         *_list("pipes", pipes),
     ]
     begin = 0.0
     for split in [*shares, *(name for name in finding.splits if name != "train")]:
         lines += ["", f"[task.datasets.{split}]", _line("like", "train")]
-        if split in shares:  # all hold out of one order of the rows, one after the other
+        if split in shares:  # consecutive shares of the same row order
             held = {"share": shares[split], "held": True, **({"skip": begin} if begin else {})}
-            lines += [_line("pipes.HoldOut", held, "a share of the training data")]
+            lines += [_line("pipes.HoldOut", held, "fraction of the training data")]
             begin += shares[split]
         else:
             lines += [_line("pipes.SequenceWrapper.datapipe", [finding.splits[split]["path"]])]
@@ -115,22 +115,22 @@ def _splits(finding: Finding) -> list[str]:
     lines = []
     for split, own in finding.splits.items():
         value: Any = own["path"] if len(own) == 1 else own
-        lines.append(_line(split, value, finding.tell_size(split)))
+        lines.append(_line(split, value, finding.format_size(split)))
     held = _held_out(finding).items()
     return lines + [
-        _line(split, share, "a share of the training data that is held out, or a file") for split, share in held
+        _line(split, share, "fraction of the training data to hold out, or a file") for split, share in held
     ]
 
 
 def _held_out(finding: Finding) -> dict[str, float]:
-    """The share of the training data that each split without files holds out."""
+    """Return the fraction of the training data that each split without files holds out."""
     held = [split for split in ("dev", "test") if split not in finding.splits]
-    if held == ["test"]:  # whoever keeps a development set has a test set elsewhere, or wants all rows for training
+    if held == ["test"]:  # with a dev file, the test set is elsewhere or not wanted
         held = []
     return dict.fromkeys(held, 0.1 if finding.sizes["train"] >= FEW else 0.2)
 
 
 def _line(key: str, value: object, comment: str = "") -> str:
     comment = comment or COMMENTS.get(key, "")
-    # a ${ in the name of a file or of a column is no reference; quotes leave both signs as they are
+    # escape ${ in file and column names, which is not a reference
     return f"{key} = {format_inline(value).replace(MARK, ESCAPED)}{f'  # {comment}' if comment else ''}"

@@ -1,4 +1,4 @@
-"""Small data sets, the same every time, for projects that begin without data of their own."""
+"""Deterministic sample datasets for projects created without data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Sequence[str]
 
 
 def points(split: str, count: int) -> Iterator[str]:
-    """Rows of three spiral arms that wind into each other; the same every time."""
+    """Yield points on three interleaved spiral arms; deterministic."""
     numbers = random.Random(split)
     for _ in range(count):
         arm, radius = numbers.randrange(len(LABELS)), math.sqrt(numbers.uniform(0.01, 1.0))
@@ -27,7 +27,7 @@ THINGS = ("headphones", "kettle", "desk lamp", "backpack", "keyboard", "rain jac
 DAYS = ("Monday", "last week", "two weeks ago", "yesterday", "Friday", "this morning", "the weekend")
 OPENERS = ("", "Hello, ", "Hi there, ", "Good morning, ", "Sorry to bother you, ", "Dear team, ")
 CLOSERS = ("", " Thanks!", " Please help.", " Can you check?", " I ordered it on {day}.")
-MESSAGES = {  # some stand under two labels, as people do not agree in real data either
+MESSAGES = {  # some appear under two labels, as in real data
     "delivery": (
         "my {thing} has not arrived yet.",
         "where is the {thing} that I ordered {day}?",
@@ -68,7 +68,7 @@ MESSAGES = {  # some stand under two labels, as people do not agree in real data
 
 
 def _message(draw: random.Random) -> Row:
-    """What a customer writes, and what it is about."""
+    """Return a customer message and its topic."""
     label = draw.choice(list(MESSAGES))
     text = draw.choice(OPENERS) + draw.choice(MESSAGES[label]) + draw.choice(CLOSERS)
     text = text.format(thing=draw.choice(THINGS), day=draw.choice(DAYS))
@@ -95,7 +95,7 @@ REPORTS = (
 
 
 def _report(draw: random.Random) -> Row:
-    """A sentence of news, a token and its tag in each row: people, companies and places."""
+    """Return a news sentence, one token and tag per row: people, companies and places."""
     rows = []
     for word in draw.choice(REPORTS).split():
         kind = word.strip("{}")
@@ -108,7 +108,7 @@ WHO = (
     "a man", "a woman", "a child", "two girls", "an old man", "a young woman", "a boy", "three students", "a farmer",
     "two friends", "a nurse", "a tourist",
 )  # fmt: skip
-DOING = {  # what is seen; what follows from it, what may be true, what cannot be
+DOING = {  # premise: entailment, neutral, contradiction
     "playing the guitar": ("making music", "practising for a concert", "sleeping in a bed"),
     "riding a bicycle": ("moving on two wheels", "riding home from work", "sitting on a sofa"),
     "reading a newspaper": ("looking at a text", "looking for a job", "swimming in the sea"),
@@ -123,7 +123,7 @@ RELATIONS = ("entailment", "neutral", "contradiction")
 
 
 def _inference(draw: random.Random) -> Row:
-    """A sentence, another one, and whether the second follows from the first."""
+    """Return a premise, a hypothesis and their relation."""
     who, doing, label = draw.choice(WHO), draw.choice(list(DOING)), draw.randrange(len(RELATIONS))
     start = f"{who[0].upper()}{who[1:]} {'are' if who.endswith('s') else 'is'}"
     return f"{start} {doing}{draw.choice(PLACES)}.", f"{start} {DOING[doing][label]}.", RELATIONS[label]
@@ -146,11 +146,11 @@ WHEN = {"": "", "today": "heute", "in the evening": "am Abend", "every day": "je
 
 
 def _translation(draw: random.Random) -> Row:
-    """An English sentence and its German translation, in which the words stand in another order."""
+    """Return an English sentence and its German translation, which has a different word order."""
     (verb, verbs), who, when = draw.choice(list(VERBS)), draw.choice(list(SUBJECTS)), draw.choice(list(WHEN))
     what = draw.choice(list(VERBS[verb, verbs]))
     things, subject = VERBS[verb, verbs][what], SUBJECTS[who]
-    if when and draw.random() < 0.5:  # what comes first moves the subject behind the verb
+    if when and draw.random() < 0.5:  # a leading adverb moves the subject after the verb
         return _sentence(f"{when},", who, verb, what), _sentence(WHEN[when], verbs, subject, things)
     return _sentence(who, verb, what, when), _sentence(subject, verbs, WHEN[when], things)
 
@@ -160,12 +160,12 @@ def _sentence(*words: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _different(make: Callable[[random.Random], Row]) -> Iterator[Row]:
-    """Rows without end, no text twice, so that no split has a text of another."""
+def _distinct(make: Callable[[random.Random], Row]) -> Iterator[Row]:
+    """Yield an endless stream of distinct rows, so that splits do not overlap."""
     draw, seen = random.Random(make.__name__), set()
     while True:
         row = make(draw)
-        key = row[:-1] or row  # the last cell is the answer
+        key = row[:-1] or row  # the last cell is the label
         if key not in seen:
             seen.add(key)
             yield row
@@ -178,7 +178,7 @@ def _table(rows: Iterable[Row], names: Row, delimiter: str = ",") -> str:
 
 
 def data_files(kind: str) -> dict[str, str]:
-    """The files of a kind of project and their text."""
+    """Return the data files of a kind of project by path."""
     if kind == "points":
         return {f"data/{split}.csv": "x,y,label\n" + "".join(points(split, count)) for split, count in SIZES.items()}
     make, ending, text = {
@@ -187,5 +187,5 @@ def data_files(kind: str) -> dict[str, str]:
         "pairs": (_inference, "csv", lambda rows: _table(rows, ["premise", "hypothesis", "label"])),
         "translation": (_translation, "tsv", lambda rows: _table(rows, ["en", "de"], "\t")),
     }[kind]
-    rows = _different(make)
+    rows = _distinct(make)
     return {f"data/{split}.{ending}": text(list(islice(rows, count))) for split, count in SIZES.items()}

@@ -133,9 +133,8 @@ class Tagging(FromFiles, LstDataPipeline):
         for place in scheme.violations(tags):
             line = min(place, len(tags) - 1)  # a violation at the end is reported on the last line
             if self.violations == "error":
-                raise BadRow(
-                    scheme.in_words(tags, place) + "; set violations = 'drop' to count such tags instead", below=line
-                )
+                problem = scheme.describe_violation(tags, place)
+                raise BadRow(f"{problem}; set violations = 'drop' to count such tags instead", below=line)
             self.broken.append(f"{path}:{first + line}")
 
 

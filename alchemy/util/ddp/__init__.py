@@ -1,1 +1,1 @@
-"""Training in several processes, under its old name."""
+"""Old import path of distributed training."""

@@ -1,8 +1,8 @@
-"""Training through huggingface's `accelerate`, under the names that existing projects use.
+"""Train with Hugging Face `accelerate`, under the names that existing projects use.
 
-In a config: `runner = "alchemy.util.ddp.accelerate.Trainer"`, its `BasicSetup` in place of the usual one, `Sharding`
-among the pipes of the training data, `HFAdamW` as optimizer, `Backward` as handler, and `EvalESPipeline` to evaluate.
-Started alone it is one process; `torchrun --nproc-per-node 2 -m alchemy run CFG` starts several.
+In a config: `runner = "alchemy.util.ddp.accelerate.Trainer"`, its `BasicSetup` instead of the default one, `Sharding`
+in the pipes of the training data, `HFAdamW` as optimizer, `Backward` as handler, and `EvalESPipeline` to evaluate.
+Start several processes with `torchrun --nproc-per-node 2 -m alchemy run CFG`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ VARNAME = "accelerator"
 
 
 def accelerator() -> Any:
-    """The Accelerator of the current run."""
+    """Return the Accelerator of the current run."""
     found = sym_tbl().try_get_global(VARNAME)
     if found is None:
         raise AlchemyError(
-            "there is no Accelerator in this run",
+            "this run has no Accelerator",
             hint='set runner = "alchemy.util.ddp.accelerate.Trainer" in the config',
         )
     return found
@@ -46,7 +46,7 @@ def accelerator() -> Any:
 
 @AlchemyRunner.register("Trainer")
 class AccelerateTrainer(AlchemyTrainer):
-    """Trains with model and optimizer prepared by accelerate; only the main process keeps a record."""
+    """Trainer with model and optimizer prepared by accelerate; only the main process writes a record."""
 
     packages = ("accelerate",)
 
@@ -55,9 +55,9 @@ class AccelerateTrainer(AlchemyTrainer):
         made = _make(cpu=info["device"] == "cpu")
         if made.num_processes > 1 and (run := find_run()) is not None and run.resume_from is not None:
             raise AlchemyError(
-                f"the {made.num_processes} processes that accelerate has started cannot be resumed: only the first has "
+                f"cannot resume the {made.num_processes} processes started by accelerate: only the first one has "
                 "a record",
-                hint="begin again, or let torchrun start processes with runner = 'alchemy.runner.Trainer'",
+                hint="start again, or use torchrun with runner = 'alchemy.runner.Trainer'",
             )
         if not made.is_main_process:
             kwargs["no_file"] = True
@@ -65,29 +65,29 @@ class AccelerateTrainer(AlchemyTrainer):
         super().__init__(cfg, {**info, "device": str(made.device)}, **kwargs)
 
     def start_plugins(self) -> None:
-        self.context.symbols.set_global(VARNAME, self._made)  # plugins ask which process this is
+        self.context.symbols.set_global(VARNAME, self._made)  # plugins read the process index
         super().start_plugins()
 
     def set_up(self) -> None:
-        # accelerate wraps the model and shares the work out itself: to the rest, each process is alone
+        # accelerate synchronizes the processes itself: the rest of alchemy sees a single process
         self.context.group = self.context.metrics.group = SingleProcess()
         context, ours = self.context, accelerator()
         if ours.num_processes > 1:
             logger.info(
-                "no checkpoints: the {} processes that accelerate has started could not be resumed from them",
+                "checkpoints are disabled: the {} processes started by accelerate could not be resumed",
                 ours.num_processes,
             )
             context.cfg["checkpoint"] = {**context.table("checkpoint"), "enabled": False}
         super().set_up()
         context.model.model, context.optim.optimizer = ours.prepare(context.model.model, context.optim.optimizer)
         if isinstance(context.updater, GradientUpdater) and isinstance(context.model.backward, AccelerateBackward):
-            # not all of its engines take a gradient to begin with
+            # not all of its engines accept an initial gradient
             context.updater.differentiate = lambda loss, start: ours.backward(loss * start)  # type: ignore[method-assign]
 
 
 @AlchemyPlugin.register("BasicSetup")
 class AccelerateBasicSetup(AlchemyPlugin):
-    """The usual console, in the first process of each machine only; with `--debug` in all of them."""
+    """Console output in the first process of each machine, or in all processes with `--debug`."""
 
     def __init__(self, *, level: str = "INFO") -> None:
         super().__init__()
@@ -98,13 +98,13 @@ class AccelerateBasicSetup(AlchemyPlugin):
 
 @DataPipeline.register("Sharding")
 class AccelerateSharding(ItrDataPipeline):
-    """Gives each process its share, every n-th sample."""
+    """A pipe that gives each process every n-th sample."""
 
     keeps = True
 
     def __init__(self, datapipe: Any) -> None:
         super().__init__(datapipe)
-        # numbers, not the Accelerator: pipes travel to loader workers
+        # integers instead of the Accelerator, since pipes are pickled for loader workers
         self.process, self.processes = accelerator().process_index, accelerator().num_processes
 
     def __iter__(self) -> Iterator[Any]:
@@ -116,7 +116,7 @@ class AccelerateSharding(ItrDataPipeline):
 
 @AlchemyOptimizer.register("HFAdamW")
 class AccelerateHFAdamW(_HFAdamW):
-    """HFAdamW whose gradients are clipped by accelerate."""
+    """HFAdamW with gradient clipping by accelerate."""
 
     def clip(self, max_norm: float) -> None:
         self.grad_norm = accelerator().clip_grad_norm_(list(self.params), max_norm)
@@ -124,18 +124,18 @@ class AccelerateHFAdamW(_HFAdamW):
 
 @BackwardHandler.register("Backward")
 class AccelerateBackward(DefaultBackwardHandler):
-    """The usual handler, with gradients computed by accelerate."""
+    """The default handler with gradients computed by accelerate."""
 
     @functools.wraps(DefaultBackwardHandler.__init__)  # type: ignore[misc]
     def __init__(self, **kwargs: Any) -> None:
-        if accelerator().scaler is not None:  # it leaves out what is not finite, and goes on with a smaller scale
+        if accelerator().scaler is not None:  # it skips non-finite gradients and reduces the scale
             kwargs["nonfinite"] = "ignore"
         super().__init__(**kwargs)
 
 
 @SchedPipeline.register("EvalESPipeline")
 class AccelerateEvalESPipeline(EndStepPipeline):
-    """Evaluates every `period` steps in the main process, while the others wait."""
+    """Evaluate every `period` steps in the main process while the others wait."""
 
     def __init__(self, *, period: int, split: str = "dev", needs_loss: bool = True) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class AccelerateEvalESPipeline(EndStepPipeline):
 
 
 class AccelerateSaveModelMixin:
-    """For an evaluation pipe of a project that saves the model: gives it the module without its wrappers."""
+    """A mixin for eval pipes that save the model: unwraps the module."""
 
     def _prepare_to_save(self, model: nn.Module) -> Any:
         return accelerator().unwrap_model(model)

@@ -1,1 +1,1 @@
-"""Additions to libraries; the spelling of the name is what existing projects import."""
+"""Extensions of libraries; existing projects import this spelling."""

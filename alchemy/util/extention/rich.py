@@ -1,4 +1,4 @@
-"""Progress bars that a project draws itself, and their columns."""
+"""Progress bars and columns for projects that draw their own."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rich.table import Column
 
 
 class CompletedColumn(TextColumn):
-    """How much is done, without a total."""
+    """A column with the completed amount, without a total."""
 
     def __init__(self, table_column: Column | None = None) -> None:
         super().__init__("{task.completed}", table_column=table_column)
 
 
 class ProgressWOTotal(Progress):
-    """A bar for tasks whose length is not known; takes the keywords of `rich.progress.Progress`."""
+    """A progress bar for tasks of unknown length; accepts the keywords of `rich.progress.Progress`."""
 
     def __init__(self, console: Console | None = None, **kwargs: Any) -> None:
         super().__init__(*no_total_columns(), console=console, **kwargs)
@@ -38,20 +38,20 @@ class ProgressWOTotal(Progress):
 
 
 def full_columns() -> tuple[ProgressColumn, ...]:
-    """For a task whose length is known: `Progress(*full_columns())`."""
+    """Return the columns for a task of known length: `Progress(*full_columns())`."""
     return (*_text(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 
 
 def no_total_columns() -> tuple[ProgressColumn, ...]:
-    """For a task whose length is not known."""
+    """Return the columns for a task of unknown length."""
     return (*_text(), CompletedColumn(), TimeElapsedColumn())
 
 
 def get_default_columns() -> tuple[ProgressColumn, ...]:
-    """Those that rich draws by default."""
+    """Return the default columns of rich."""
     return Progress.get_default_columns()
 
 
 def _text() -> tuple[ProgressColumn, ...]:
-    # descriptions come from data: brackets in them are not markup
+    # descriptions come from data and may contain brackets
     return (TextColumn("{task.description}", markup=False),)

@@ -1,1 +1,1 @@
-"""Trained models for use in other programs, under their old name."""
+"""Old import path of trained models for use in other programs."""

@@ -1,4 +1,4 @@
-"""A trained model as an object that answers: inputs in, one output each, through the pipes of its config."""
+"""Run a trained model on inputs through the pipes of its config."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc1
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from alchemy.loop import infer
 from alchemy.registry import plain
 from alchemy.runner import InferenceRunner, prepare
 
 SPLITS = ("inference", "test", "dev")
 SOURCE = "alchemy.pipeline.lst.SequenceWrapper"
-# pipes of ours that make no sense over a handful of inputs whose order must stay
+# pipes that do not apply to a few inputs whose order must not change
 SKIPPED = ("ItrToLst", "Shuffle", "SplitByWorker", "WithLength", "Sharding")
-# output pipes that keep what is to be handed back here
+# output pipes that store what `pipe` returns
 KEEPERS = ("alchemy.pipeline.output.Collect", "alchemy.pipeline.output.SaveAppend")
-# arguments of the loader that are for long data
+# loader arguments for large datasets
 LOADER = (
     "num_workers",
     "persistent_workers",
@@ -38,13 +38,14 @@ LOADER = (
 
 
 class AlchemyNLP:
-    """Loads the checkpoint folder `checkpt`, and the config of the record that it lies in unless `cfg` is given.
+    """A model loaded from the checkpoint folder `checkpt`, with the config of its record unless `cfg` is given.
 
     >>> with AlchemyNLP("records/x/checkpt/best", {"device": "cpu"}) as nlp:  # doctest: +SKIP
     ...     nlp.pipe([{"id": "0", "tokens": ["Anna", "left"]}])
 
-    An input is what the first pipe after the file openers takes. The pipes are those of the split `inference`, else of
-    `test` or `dev`, without source, openers and shuffling; batches have `bsz` inputs. Nothing is written.
+    An input has the format that the first pipe after the file openers expects. The pipes are those of the split
+    `inference`, else `test` or `dev`, without source, openers and shuffling; batches have `bsz` inputs. Nothing is
+    written.
     """
 
     def __init__(
@@ -59,23 +60,23 @@ class AlchemyNLP:
         checkpt = Path(checkpt)
         source = _config_of(checkpt) if cfg is None else plain(cfg) if isinstance(cfg, Mapping) else cfg
         document = prepare_cfg(source, user_dir=user_dir, record=cfg is None)
-        reach(user_dir)
+        add_to_path(user_dir)
         self.table = _inference_table(document, bsz)
         document = _for_inference(document, checkpt)
         self._run = Run(document, device_info or alloc1())
-        # the run is current only inside this context, so that it does not hide the caller's own
+        # the run is only current inside this context, so that it does not replace the caller's run
         self._context: contextvars.Context | None = contextvars.copy_context()
         self._inside(self._open, document)
 
     def pipe(self, data: Iterable[Any]) -> list[Any]:
-        """One output for each input, in their order."""
+        """Return one output per input, in order."""
         data = list(data)
         if self._context is None:
-            raise AlchemyError("this AlchemyNLP is closed", hint="make a new one")
-        return list(self._context.run(self._answer, data)) if data else []
+            raise AlchemyError("this AlchemyNLP is closed", hint="create a new one")
+        return list(self._context.run(self._predict, data)) if data else []
 
     def close(self) -> None:
-        """Frees the model."""
+        """Free the model."""
         if self._context is not None:
             self._context.run(self._run.__exit__, None, None, None)
             self._context = None
@@ -100,18 +101,18 @@ class AlchemyNLP:
         self._run.console = Console(quiet=True)
         prepare(self._run)
 
-    def _answer(self, data: list[Any]) -> list[Any]:
+    def _predict(self, data: list[Any]) -> list[Any]:
         first, *others = self.table["pipes"]
         pipes = [{**first, "datapipe": data}, *others]
         self._run.task.load_dataset(split="inference", **{**self.table, "pipes": pipes})
         outputs: list[Any] = []
-        for _, answer in infer(self._run):
-            outputs.extend(answer if isinstance(answer, list | tuple) else [answer])
+        for _, output in infer(self._run):
+            outputs.extend(output if isinstance(output, list | tuple) else [output])
         if len(outputs) != len(data):
             raise AlchemyError(
-                f"{len(data)} inputs gave {len(outputs)} outputs",
+                f"got {len(outputs)} outputs for {len(data)} inputs",
                 section="task.outputpipes",
-                hint="the last output pipe must give a list, one item for each sample, and no data pipe may drop one",
+                hint="the last output pipe must return one item per sample, and no data pipe may drop samples",
             )
         return outputs
 
@@ -120,18 +121,20 @@ def _config_of(checkpt: Path) -> Path:
     for folder in (checkpt, *checkpt.resolve().parents):
         if (folder / "cfg.toml").is_file():
             return folder / "cfg.toml"
-    raise AlchemyError(f"{checkpt} lies in no record: there is no cfg.toml above it", hint="give the config as cfg=")
+    raise AlchemyError(
+        f"{checkpt} is not in a record: no cfg.toml in its parent folders", hint="pass the config as cfg="
+    )
 
 
 def _inference_table(document: Document, bsz: int) -> dict[str, Any]:
-    """The loader table of the inference split, as plain data, with a source that is filled for each call."""
+    """Return the loader table of the inference split as plain data; its source is filled on each call."""
     datasets = plain(document.get("task", {})).get("datasets", {})
     split = next((name for name in SPLITS if name in datasets), None)
     if split is None or not datasets[split].get("pipes"):
         raise AlchemyError(
             f"the config has no pipes for {split or ' or '.join(SPLITS)}",
             section=f"task.datasets.{split or SPLITS[0]}",
-            hint="add [task.datasets.inference] with the pipes that turn an input into a sample",
+            hint="add [task.datasets.inference] with the pipes that convert an input to a sample",
         )
     table = {key: value for key, value in datasets[split].items() if key not in LOADER}
     pipes = [{"type": SOURCE}]
@@ -147,13 +150,13 @@ def _inference_table(document: Document, bsz: int) -> dict[str, Any]:
 
 
 def _for_inference(document: Document, checkpt: Path) -> Document:
-    """The config with the checkpoint in it, and without what only training and files need."""
+    """Set the checkpoint and remove everything that only training and files need."""
     for section in ("sched", "optim"):
         document.pop(section, None)
     document["model"]["model_path"] = str(checkpt)
     task = document["task"]
     task["datasets"], task["evalpipes"] = {}, []
     task["outputpipes"] = [pipe for pipe in task.get("outputpipes", []) if pipe["type"] not in KEEPERS]
-    # console, record and seeds belong to the program that uses the model; a project's own plugins may be needed
+    # console, record and seeds belong to the calling program; plugins of the project may be needed
     document["plugins"] = [row for row in document.get("plugins", []) if not row["type"].startswith("alchemy.")]
     return document

@@ -39,7 +39,7 @@ def test_the_command_lists_and_removes(capsys: pytest.CaptureFixture[str], monke
     main(["data", "cache", "ls"])
     out = capsys.readouterr().out
     assert rows[0]["key"][:12] in out
-    assert "  train.jsonl\n3 kept, " in out
+    assert "  train.jsonl\n3 entries, " in out
     main(["data", "cache", "rm", rows[0]["key"][:8]])
     later = time.time() + 31 * 86400
     monkeypatch.setattr("alchemy.cli.cache.time.time", lambda: later)
@@ -54,14 +54,14 @@ def test_the_command_lists_and_removes(capsys: pytest.CaptureFixture[str], monke
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["rm"], "say what to remove"),
-        (["rm", "ff", "--all"], "say what to remove"),
-        (["rm", "ff"], "no key of the cache begins with 'ff'"),
+        (["rm"], "nothing selected to remove"),
+        (["rm", "ff", "--all"], "nothing selected to remove"),
+        (["rm", "ff"], "no cache key starts with 'ff'"),
         (["ls", "--all"], "takes no '--all'"),
         (["path", "--json"], "takes no '--json'"),
         (["verify", "ff"], "takes no 'ff'"),
         *(
-            (["rm", "--older-than", days], "--older-than is a number of days of at least 0")
+            (["rm", "--older-than", days], "--older-than must be a number of days >= 0")
             for days in ("-1", "nan", "inf")
         ),
         (["lst"], "did you mean 'ls'"),
@@ -76,7 +76,7 @@ def test_what_is_damaged_is_listed_and_removed(capsys: pytest.CaptureFixture[str
     built()
     built(sep="b")
     assert main(["data", "cache", "verify"]) == 0
-    assert "2 kept, " in capsys.readouterr().out
+    assert "2 entries, " in capsys.readouterr().out
     first, second = listed(capsys)
     (Path(first["path"]) / "manifest.json").write_text('{"format": 3, "layout": []}')
     content = Path(second["path"]) / "samples.bin"
@@ -86,7 +86,7 @@ def test_what_is_damaged_is_listed_and_removed(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "damaged: manifest.json was modified after it was written" in out
     assert "damaged: samples.bin was modified after it was written" in out
-    assert "2 kept, " in out
+    assert "2 entries, " in out
     assert main(["data", "cache", "rm", first["key"][:9]]) == 0
     assert "1 removed" in capsys.readouterr().out
     assert main(["data", "cache", "rm", "--all"]) == 0

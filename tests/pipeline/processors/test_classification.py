@@ -161,10 +161,10 @@ WRONG_SETTINGS = {
     "empty": ({"labels": ["a", " "]}, "labels has an empty name"),
     "none": ({"labels": []}, "labels is an empty list"),
     "a number": ({"labels": 3}, r'labels is 3, expected a list of names; set labels = \["good", "bad"\], or the name'),
-    "no single column": ({"text": "twice"}, r"a\.csv:1 there are two columns 'twice'; give its number"),
+    "no single column": ({"text": "twice"}, r"a\.csv:1 more than one column is named 'twice'; use the number"),
     "signs": ({"delimiter": "||"}, r"delimiter must be one character, not the string '\|\|'"),
     "separator": ({"separator": ""}, "separator must not be empty"),
-    "no header": ({"header": False}, "there is no column 'text'; give the number of the column, from 0"),
+    "no header": ({"header": False}, "there is no column 'text'; use the number of the column, from 0"),
 }
 
 
@@ -176,13 +176,13 @@ def test_a_wrong_setting_is_named(write, options, message):
 
 def test_objects_have_no_numbered_columns(write):
     with pytest.raises(
-        AlchemyError, match=r"a\.jsonl:1 the rows are objects, which have no column 0; name one of text"
+        AlchemyError, match=r"a\.jsonl:1 the rows are objects, which have no column number 0; use one of the names text"
     ):
         TextClassification(write("a.jsonl", '{"text": "x"}\n'), text=0)
 
 
 def test_an_ending_that_says_nothing(write):
-    with pytest.raises(AlchemyError, match=r"the ending of 'a\.txt' does not say how it is written; set format"):
+    with pytest.raises(AlchemyError, match=r"the format of 'a\.txt' is unknown from its extension; set format"):
         TextClassification(write("a.txt", "x\n"))
 
 

@@ -81,9 +81,9 @@ def test_a_label_that_training_does_not_know_is_named_or_counted(write, capture_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", r"l\.json is not JSON"),
-        ('{"a": 0}', r'l\.json is no list of names; write \["good", "bad"\]'),
-        ("[1]", "is no list of names"),
+        ("[", r"l\.json invalid JSON"),
+        ('{"a": 0}', r'l\.json expected a list of names; for example \["good", "bad"\]'),
+        ("[1]", "expected a list of names"),
         ('["a", "a"]', "labels has a duplicate: 'a'"),
         ("[]", "labels is an empty list"),
     ],

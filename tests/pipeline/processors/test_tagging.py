@@ -135,16 +135,16 @@ WRONG = {
     "a tag of another scheme": (
         "x O\ny M-P\n",
         {"scheme": "BIO"},
-        r"a\.txt:2 the tag 'M-P' is not of the scheme BIO, expected O, B-TYPE",
+        r"a\.txt:2 the tag 'M-P' is not a BIO tag, expected O, B-TYPE",
     ),
-    "no type": ("x B\n", {"scheme": "BIO"}, r"a\.txt:1 the tag 'B' is not of the scheme"),
+    "no type": ("x B\n", {"scheme": "BIO"}, r"a\.txt:1 the tag 'B' is not a"),
     "another type": (
         "x B-PRE\n",
         {"scheme": "BIO", "types": ["PER"]},
         r"unknown type 'PRE', expected PER; did you mean 'PER'\?",
     ),
     "an unknown tag": ("x N\n\ny Q\n", {"tags": ["N"]}, r"a\.txt:3 unknown label 'Q', expected N"),
-    "first": ("x I-P\n", {"scheme": "BIO"}, "the tag I-P stands at the beginning"),
+    "first": ("x I-P\n", {"scheme": "BIO"}, "the tag I-P is at the beginning"),
     "end": ("x O\ny B-P\n", {"scheme": "BMES"}, r"a\.txt:2 the sentence ends after B-P, which BMES does not allow"),
     "one column": ("x\n", {}, "token and tag are the same column; set the delimiter, or tagged = false"),
     "column": ("x O\n", {"tag": 3}, r"a\.txt:1 no column 3 for tag: the line has 2"),
@@ -183,7 +183,7 @@ WRONG_SPANS = {
     "no number": ('[["0", 1, "A"]]', r"the span \['0', 1, 'A'\] is not"),
     "empty": ('[[1, 1, "A"]]', "is outside the text, which has 3 characters"),
     "unknown": ('[[0, 1, "C"]]', "unknown label 'C', expected A, B"),
-    "overlap": ('[[0, 2, "A"], [1, 3, "B"]]', "overlap: no tags can tell them apart"),
+    "overlap": ('[[0, 2, "A"], [1, 3, "B"]]', "overlap, which tags cannot represent"),
 }
 
 

@@ -1,4 +1,4 @@
-"""A row of the data file becomes a sample."""
+"""Convert rows of the data files to samples."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from alchemy.pipeline import DataPipeline, ItrDataPipeline
 
 @DataPipeline.register()
 class ReadPoint(ItrDataPipeline):
-    """`{"x": "0.1", "y": "-0.2", "label": "red"}` -> `{"point": [0.1, -0.2], "label": 0}`; new points have no label.
+    """`{"x": "0.1", "y": "-0.2", "label": "red"}` -> `{"point": [0.1, -0.2], "label": 0}`; the label is optional.
 
-    `mean` and `std` of the columns standardise the numbers.
+    `mean` and `std` standardize the columns.
     """
 
     def __init__(

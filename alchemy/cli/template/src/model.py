@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 class PointClassifier(nn.Module):
-    """Two hidden layers between a point and the scores of the classes."""
+    """A network with two hidden layers that maps a point to class scores."""
 
     def __init__(self, hidden: int = 64, num_classes: int = 3, num_inputs: int = 2) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Scores of our own, beside the built-in accuracy."""
+"""Custom scores in addition to the built-in accuracy."""
 
 from collections import Counter
 from typing import Any
@@ -8,9 +8,9 @@ from alchemy.pipeline import EvalPipeline
 
 @EvalPipeline.register()
 class WorstClass(EvalPipeline):
-    """The accuracy of the class that is recognized worst; reads the rows that Accuracy hands on."""
+    """The accuracy of the worst class, computed from the rows that Accuracy passes on."""
 
-    produces = ("worst_class",)  # lets `alchemy check` tell a misspelt monitor
+    produces = ("worst_class",)  # lets `alchemy check` find a misspelled monitor
 
     def __init__(self) -> None:
         super().__init__()
