@@ -42,9 +42,8 @@ class Memory:
     def __str__(self) -> str:
         rows = ("parameters", "gradients", "optimizer", "activations")
         text = ", ".join(f"{row} {readable_size(vars(self)[row])}" for row in rows)
-        return f"memory: {text}; {readable_size(self.total)} in total" + (
-            f" of {readable_size(self.free)} free" if self.free else ""
-        )
+        free = f", {readable_size(self.free)} free" if self.free else ""
+        return f"memory: {text}; total {readable_size(self.total)}{free}"
 
     def suggest_fix(self) -> str:
         """Suggest the smallest change that makes the step fit."""

@@ -10,7 +10,7 @@ RESUME, RATE = ["verify", "resume", "train.toml"], ["find", "lr", "train.toml"]
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([*RESUME, "--kill-at", "9", "--updates", "5"], "--kill-at is 9 and --updates is 5: after the kill there must"),
+        ([*RESUME, "--kill-at", "9", "--updates", "5"], "--kill-at is 9 and --updates is 5: the run must be killed"),
         ([*RESUME, "--kill-at", "9", "--updates", "5"], "use --kill-at below 5, or --updates above 9"),
         ([*RESUME, "--kill-at", "5", "--updates", "5"], "--kill-at is 5 and --updates is 5"),
         ([*RESUME, "--kill-at", "20"], "--kill-at is 20 and without --updates there are at most 20 updates"),

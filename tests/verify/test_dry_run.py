@@ -99,7 +99,7 @@ def test_error_shows_the_line_of_the_project(tmp_path):
     ("wrong", "message"),
     [
         ("unpicklable", "'split' of deepparts.Numbers cannot be sent to a worker"),
-        ("tensors", "deepparts.Numbers gives tensors"),
+        ("tensors", "deepparts.Numbers returns tensors"),
     ],
 )
 def test_what_does_not_survive_a_worker(wrong, message):

@@ -32,7 +32,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(("update", "start"), [(6, "state/u4"), (5, "state/u4"), (2, "the beginning")])
+@pytest.mark.parametrize(("update", "start"), [(6, "state/u4"), (5, "state/u4"), (2, "the start")])
 def test_an_update_comes_out_as_it_did(update: int, start: str) -> None:
     folder = record()
     before = everything(folder)
