@@ -221,7 +221,7 @@ KNOWN = {
     "runner": "runner.py:_runner_class verify/dry_run.py:check",
     "NAMES_CODE": """data/loader.py:get_dataloader pipeline/itr.py:function_of predict_inputs.py:__init__
         predict_inputs.py:_find_collate""",
-    "any key: importable text": "tasks/learn_tokenizer.py:learn_tokenizer tasks/learn_tokenizer.py:learns_a_size",
+    "any key: importable text": "tasks/learn_tokenizer.py:learn_tokenizer tasks/learn_tokenizer.py:has_size_option",
     "a manifest, by is_known": "text/base.py:load_tokenizer",
     "the caller": """data/import_named.py:_resolve data/import_named.py:import_function model.py:from_registry
         registry.py:_import registry.py:from_registry task.py:from_registry""",
