@@ -258,7 +258,7 @@ class Run(Members):
             self.train_sched.after_eval(scores)
             # at the start of a step or epoch the weights change before the next update boundary
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
-            best = self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
+            best = self.checkpoints.after_evaluation(split, scores, self.where, mid_window=self.mid_window or begins)
         shown = show_scores(numbers_in(scores), best) or "no scores"
         logger.info("{}", "  ".join(part for part in (self.moment, f"{split}: {shown}") if part))
         if self.train_sched is not None:

@@ -140,7 +140,7 @@ def _step(run: Run, feed: EpochBatches, batch: object) -> tuple[str, Any]:
         raise
     if loader.real:
         log_loss(run, outputs)
-    run.ledger.saw(loader.own, lambda: loader.digest(batch))
+    run.ledger.add_step(loader.own, lambda: loader.digest(batch))
     return text, outputs
 
 

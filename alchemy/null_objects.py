@@ -109,7 +109,9 @@ class CheckpointsLike(Stateful, Protocol):
     def best(self) -> Best | None: ...
     def after_update(self, where: Where) -> None: ...
     def after_epoch(self, where: Where) -> None: ...
-    def scored(self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False) -> list[str]: ...
+    def after_evaluation(
+        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
+    ) -> list[str]: ...
     def save(self, where: Where, why: str) -> Path | None: ...
 
 
@@ -129,7 +131,9 @@ class NoCheckpoints(_Stateless):
     def after_epoch(self, where: Where) -> None:
         pass
 
-    def scored(self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False) -> list[str]:
+    def after_evaluation(
+        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
+    ) -> list[str]:
         return []
 
     def save(self, where: Where, why: str) -> Path | None:
@@ -142,7 +146,7 @@ Digest = Callable[[], bytes | None] | bytes | None
 class SampleLedger(Stateful, Protocol):
     """Records which samples each update has seen."""
 
-    def saw(self, ids: Sequence[int] | None, digest: Digest = None) -> None: ...
+    def add_step(self, ids: Sequence[int] | None, digest: Digest = None) -> None: ...
     def close_update(self, update: int, epoch: int) -> None: ...
     def close_epoch(self, epoch: int, samples: int | None, left_out: Sequence[int] = ()) -> None: ...
     def resume(self, gen: int, from_update: int) -> None: ...
@@ -163,7 +167,7 @@ class NoLedger(_Stateless):
     dropped, error = 0, ""
     cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
 
-    def saw(self, ids: Sequence[int] | None, digest: Digest = None) -> None:
+    def add_step(self, ids: Sequence[int] | None, digest: Digest = None) -> None:
         pass
 
     def close_update(self, update: int, epoch: int) -> None:

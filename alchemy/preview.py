@@ -22,7 +22,7 @@ from alchemy.annotations import find_mismatches
 from alchemy.config.part_slots import Layout, Slot
 from alchemy.data.files import expand
 from alchemy.data.messages import in_short
-from alchemy.data.sniff.encoding import encoding_of, read_head
+from alchemy.data.sniff.encoding import guess_encoding, read_head
 from alchemy.data.tables import OpenTable, TableFormat, is_blank
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 
@@ -123,7 +123,7 @@ def _decode(path: Path, head: bytes, whole: bool, encoding: str) -> str:
         plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
         return codecs.getincrementaldecoder("utf-8-sig" if plain else encoding)().decode(head, final=whole)
     except UnicodeError as error:
-        found = encoding_of(head, whole)
+        found = guess_encoding(head, whole)
         hint = f'it looks like {found}: set encoding = "{found}"' if found else "give the encoding of the file"
         raise _FileProblem(f"{path} is not {encoding} text", "encoding", hint) from error
     except (LookupError, ValueError) as error:

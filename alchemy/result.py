@@ -136,8 +136,8 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
 def fail_if_ignored(result: RunResult) -> RunResult:
     """Return `result`; if it is a failure that a script never inspects, the script exits with code 1.
 
-    Applies only if the call comes directly from a script. Programs such as the command line, pytest or a server are
-    responsible for their own exit codes.
+    Applies only if the call comes from a script or its own modules. Programs such as the command line,
+    pytest or a server are responsible for their own exit codes.
     """
     global _script
     script = _find_script() if isinstance(result, FailedRun) else None

@@ -15,8 +15,8 @@ from torch.utils.data import IterableDataset
 
 from alchemy.checkpoint import Checkpoints
 from alchemy.checkpoint.files import write
-from alchemy.checkpoint.keeper import OWN
-from alchemy.checkpoint.links import Named
+from alchemy.checkpoint.keeper import OWN_PART
+from alchemy.checkpoint.links import NamedWeights
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.policy import Watch
@@ -59,7 +59,7 @@ def open_state(run: Run) -> None:
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
     code = _Code(run)
     checkpoints.saver.before = _Journals(run, code).sync
-    checkpoints.named = Named(
+    checkpoints.named = NamedWeights(
         Path(folder), run.symbols.try_get_global("checkpt_dir"), _save_function(run, checkpoints.enabled)
     )
     run.exits.callback(checkpoints.close)
@@ -92,7 +92,7 @@ def _close_ledger(run: Run) -> None:
     if run.group.size == 1:
         run.ledger.flush()
     with contextlib.suppress(OSError):  # reported when the record is closed
-        run.record.mend()
+        run.record.restore_folder()
     run.ledger.close()
 
 
@@ -172,7 +172,7 @@ class _Journals:
     def sync(self, state: Collected) -> None:
         """Sync the files before a save, in its thread; the checkpoint must not count rows that are not on disk."""
         run = self.run
-        run.record.mend()
+        run.record.restore_folder()
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
                 claimed, found = state.json[part]["lines"], _count_complete(Path(run.record_dir or "") / name)
@@ -322,7 +322,7 @@ def save_bad_update(run: Run, error: Exception) -> None:
     stepped = run.updater.has_stepped or late
     run.optim.zero_grad()
     run.updater.drop_window()
-    state = collect_state({**run.checkpoints.parts, OWN: run.checkpoints})  # all processes take part
+    state = collect_state({**run.checkpoints.parts, OWN_PART: run.checkpoints})  # all processes take part
     if run.record_dir is None:
         return
     folder, update = Path(run.record_dir) / "bad", run.update + (not late)

@@ -150,7 +150,7 @@ def loading(rounds: int) -> list[Figure]:
             begin = time.process_time()
             loader = get_dataloader(data, epoch, max_sentences=BATCH, shuffle=True)
             for update, _ in enumerate(loader, 1):
-                ledger.saw(loader.own)
+                ledger.add_step(loader.own)
                 ledger.close_update(update, epoch)
                 if update % 100 == 0:
                     ledger.flush()

@@ -58,7 +58,7 @@ def figures(quick: bool = False) -> list[Figure]:
 
         def close_update() -> None:
             update = next(numbers)
-            ledger.saw(IDS)
+            ledger.add_step(IDS)
             ledger.close_update(update, 0)
             if update % 10 == 0:  # as often as numbers are logged
                 ledger.flush()

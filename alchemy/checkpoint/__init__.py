@@ -1,4 +1,4 @@
-"""A run's whole state, saved so that nothing can be half written."""
+"""Save and restore the complete state of a run, atomically."""
 
 from alchemy.lazy import lazy
 

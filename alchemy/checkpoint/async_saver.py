@@ -1,4 +1,4 @@
-"""Saving beside the training: a copy of the tensors is made at once, the disk is waited for in a thread."""
+"""Save checkpoints asynchronously: copy the tensors at once and write them in a background thread."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from alchemy.checkpoint.run_state import Collected
 
 LONG_WAIT = 1.0  # seconds
 
-Done = Callable[[Path, str], None]  # called with the folder, and why it could not be written
+Done = Callable[[Path, str], None]  # called with the folder and an error message, empty on success
 
 
 class Buffers:
-    """Host memory for a copy of the tensors, kept from one save to the next: later ones touch no new page.
+    """Host memory for a copy of the tensors, reused by later saves so that they allocate no new pages.
 
-    Tensors on a GPU are copied to pinned memory without waiting for it; `ready` waits. The training may go on at
-    once: what it does next on the same stream comes after the copy.
+    GPU tensors are copied to pinned memory asynchronously; `wait` waits for them. Training can continue at once: its
+    next operations on the same stream run after the copy.
     """
 
     def __init__(self) -> None:
@@ -32,8 +32,8 @@ class Buffers:
         self._events: list[torch.cuda.Event] = []
 
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        copies = {name: self._fitting(name, tensor) for name, tensor in tensors.items()}
-        self._kept |= copies  # what only a whole state has outlives a save of weights alone
+        copies = {name: self._buffer_for(name, tensor) for name, tensor in tensors.items()}
+        self._kept |= copies  # keep the buffers that a weights-only save does not use
         with torch.no_grad():
             for name, tensor in tensors.items():
                 copies[name].copy_(tensor, non_blocking=tensor.is_cuda)
@@ -43,13 +43,13 @@ class Buffers:
             self._events.append(event)
         return copies
 
-    def ready(self) -> None:
-        """Waits until the copies are complete."""
+    def wait(self) -> None:
+        """Wait until the copies are complete."""
         for event in self._events:
             event.synchronize()
         self._events.clear()
 
-    def _fitting(self, name: str, tensor: Tensor) -> Tensor:
+    def _buffer_for(self, name: str, tensor: Tensor) -> Tensor:
         kept = self._kept.get(name)
         if kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype:
             return kept
@@ -57,11 +57,11 @@ class Buffers:
 
 
 class Saver:
-    """Writes checkpoints, one at a time. Trouble with the disk is counted and handed to `done`; none of it is raised.
+    """Writes checkpoints, one at a time. Errors are counted and passed to `done`, never raised.
 
-    Where a copy finds no memory, or a thread cannot be had, the caller waits for the disk. `before(state)` is called
-    ahead of each save, where it is written: what else must be on the disk by then goes there, and what the state says
-    of it can be mended.
+    If there is no memory for the copy, or no thread can be started, the save is synchronous. `before(state)` is called
+    before each save, in the thread that writes it: it can write other files to disk and correct what the state says
+    about them.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Saver:
     ) -> None:
         self.asynchronous, self.before, self.disk = asynchronous, before, disk
         self.failed = 0
-        self.seconds = 0.0  # in all, that the caller was kept from its work
+        self.seconds = 0.0  # total time that the caller was blocked
         self.writing = 0.0  # CPU seconds of the threads
         self._buffers = Buffers()
         self._thread: threading.Thread | None = None
-        self._told = False
+        self._warned = False
 
     def save(
         self,
@@ -84,39 +84,39 @@ class Saver:
         *,
         now: bool = False,
     ) -> None:
-        """Saves `state` as the folder `target`, then calls `done(target, why it failed)` where it was written.
+        """Save `state` as the folder `target`, then call `done(target, error)` in the thread that wrote it.
 
-        `now` returns when it is on the disk, and needs no copy.
+        With `now`, write in the calling thread, without a copy, and return once the checkpoint is on disk.
         """
         begin = time.perf_counter()
-        self.wait_for_room()
-        if now or not self.asynchronous or not self._begin(target, state, manifest, done):
+        self.wait_for_previous()
+        if now or not self.asynchronous or not self._start(target, state, manifest, done):
             self._write(target, state, manifest, done)
         self.seconds += time.perf_counter() - begin
 
-    def _begin(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> bool:
-        """Copies the state and hands it to a thread; False where there is no memory for the copy, or no thread."""
+    def _start(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> bool:
+        """Copy the state and write it in a thread; return False if there is no memory for the copy or no thread."""
         try:
             state.tensors = self._buffers.copy(state.tensors)
-            # no daemon: a program that ends without close() still finishes what it has begun
+            # not a daemon: a program that exits without close() still finishes the save
             thread = threading.Thread(
-                target=self._beside, args=(target, state, manifest, done), name="alchemy-checkpoint"
+                target=self._run_thread, args=(target, state, manifest, done), name="alchemy-checkpoint"
             )
             thread.start()
-        except Exception as error:  # torch has several for a lack of memory
-            if not self._told:
-                self._told = True
-                logger.warning("checkpoints are written while training waits: {}: {}", type(error).__name__, error)
+        except Exception as error:  # torch has several out-of-memory errors
+            if not self._warned:
+                self._warned = True
+                logger.warning("saving checkpoints synchronously: {}: {}", type(error).__name__, error)
             return False
         self._thread = thread
         return True
 
-    def _beside(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> None:
+    def _run_thread(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> None:
         self._write(target, state, manifest, done)
-        self.writing += time.thread_time()  # the thread is there for this save alone
+        self.writing += time.thread_time()  # the thread exists for this save alone
 
     def wait(self) -> None:
-        """Returns when nothing is being written."""
+        """Wait until the current save is finished."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -125,23 +125,23 @@ class Saver:
         self.wait()
         self._buffers = Buffers()
 
-    def wait_for_room(self) -> None:
+    def wait_for_previous(self) -> None:
         begin = time.monotonic()
         self.wait()
         waited = time.monotonic() - begin
         if waited > LONG_WAIT:
-            logger.debug("training waited {:.1f} s for the checkpoint before this one: save less often", waited)
+            logger.debug("training waited {:.1f} s for the previous checkpoint: save less often", waited)
 
     def _write(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> None:
         reason = ""
         try:
-            self._buffers.ready()
+            self._buffers.wait()
             self.before(state)
             write(target, state.files(), manifest, self.disk)
-        except Exception as error:  # a training is worth more than one of its checkpoints
+        except Exception as error:  # a failing save never aborts training
             self.failed += 1
             reason = f"{type(error).__name__}: {error}"
         try:
             done(target, reason)
         except Exception as error:
-            logger.opt(exception=error).warning("after the checkpoint {}: {}", target.name, error)
+            logger.opt(exception=error).warning("after saving the checkpoint {}: {}", target.name, error)

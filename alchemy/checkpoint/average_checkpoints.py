@@ -1,4 +1,4 @@
-"""One set of weights from several: their mean."""
+"""Average the weights of several checkpoints."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from torch import Tensor
 from alchemy.checkpoint.files import TENSORS, TensorFile
 from alchemy.errors import AlchemyError
 
-# what lies beside the weights in a checkpoint
+# other tensor files in a checkpoint
 _OTHERS = ("optim", "ema", "parts")
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """The files of a folder that `AlchemyModel.load` reads: the model's, and one for each loss that has weights."""
+    """Return the files that `AlchemyModel.load` reads: the model's, and one for each loss with weights."""
     names = sorted(path.name for path in folder.glob(f"*{TENSORS}") if path.stem not in _OTHERS)
     if not names:
-        hint = "name folders that a run or AlchemyModel.save wrote"
-        raise AlchemyError(f"{folder} holds no weights: there is no model{TENSORS} in it", hint=hint)
+        hint = "pass folders written by a run or by AlchemyModel.save"
+        raise AlchemyError(f"{folder} contains no weights: model{TENSORS} is missing", hint=hint)
     return names
 
 
-def mean_weights(folders: Sequence[Path]) -> dict[str, dict[str, Tensor]]:
-    """The mean of the weights, added up in float64; whole numbers and flags are those of the last folder.
+def average_weights(folders: Sequence[Path]) -> dict[str, dict[str, Tensor]]:
+    """Return the mean of the weights, summed in float64; integer and boolean tensors come from the last folder.
 
-    One tensor of each folder is in memory at a time.
+    Only one tensor of each folder is in memory at a time.
     """
     files = _weight_files(folders[-1])
     for folder in folders:
-        _same(_weight_files(folder), files, folder, folders[-1], "files")
-    return {file: _mean_file([folder / file for folder in folders]) for file in files}
+        _check_equal(_weight_files(folder), files, folder, folders[-1], "files")
+    return {file: _average_file([folder / file for folder in folders]) for file in files}
 
 
-def _mean_file(paths: Sequence[Path]) -> dict[str, Tensor]:
+def _average_file(paths: Sequence[Path]) -> dict[str, Tensor]:
     opened = [TensorFile(path) for path in paths]
     for path, file in zip(paths, opened, strict=True):
-        _same(file.names, opened[-1].names, path, paths[-1], "tensors")
-    return {name: _mean_tensor([file[name] for file in opened], name, paths) for name in opened[-1].names}
+        _check_equal(file.names, opened[-1].names, path, paths[-1], "tensors")
+    return {name: _average_tensor([file[name] for file in opened], name, paths) for name in opened[-1].names}
 
 
-def _mean_tensor(tensors: Sequence[Tensor], name: str, paths: Sequence[Path]) -> Tensor:
+def _average_tensor(tensors: Sequence[Tensor], name: str, paths: Sequence[Path]) -> Tensor:
     last = tensors[-1]
     for tensor, path in zip(tensors, paths, strict=True):
         if tensor.shape != last.shape:
             shapes = f"{list(tensor.shape)} in {path.parent} and {list(last.shape)} in {paths[-1].parent}"
-            raise AlchemyError(f"the shapes of {name} differ: {shapes}", hint="average states of one model")
+            raise AlchemyError(f"the shapes of {name} differ: {shapes}", hint="average checkpoints of the same model")
     if not last.is_floating_point() and not last.is_complex():
         return last
     wide = torch.complex128 if last.is_complex() else torch.float64
@@ -57,9 +57,10 @@ def _mean_tensor(tensors: Sequence[Tensor], name: str, paths: Sequence[Path]) ->
     return (total / len(tensors)).to(last.dtype)
 
 
-def _same(names: Sequence[str], expected: Sequence[str], one: Path, other: Path, what: str) -> None:
+def _check_equal(names: Sequence[str], expected: Sequence[str], one: Path, other: Path, what: str) -> None:
     odd = sorted(set(names) ^ set(expected))
     if odd:
         raise AlchemyError(
-            f"{one} and {other} do not have the same {what}: {', '.join(odd[:5])}", hint="average states of one model"
+            f"{one} and {other} differ in their {what}: {', '.join(odd[:5])}",
+            hint="average checkpoints of the same model",
         )

@@ -1,4 +1,4 @@
-"""What a module keeps beside its tensors, with `get_extra_state`: as a file next to its weights, or in a checkpoint."""
+"""Save and load the extra state of a module (`get_extra_state`), next to its weights or in a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from alchemy.checkpoint.state_tree import join_state, split_state
 from alchemy.errors import AlchemyError
 from alchemy.files import parse_json, write_atomic
 
-KEY = "extra"  # of the metadata, which has the JSON; the tensors in it are those of the file
+KEY = "extra"  # metadata key of the JSON, whose tensors are those of the file
 
 
 def extra_of(module: nn.Module) -> dict[str, Any]:
-    """What a file of tensors cannot hold. An extra state that is a tensor is one like any other."""
+    """Return the entries of the state dict that are not tensors."""
     return {name: value for name, value in module.state_dict().items() if not isinstance(value, Tensor)}
 
 
 def write_extra(module: nn.Module, folder: Path, name: str) -> list[str]:
-    """Writes `NAME.extra.safetensors` if there is something to write; names what is neither JSON nor a tensor."""
+    """Write `NAME.extra.safetensors` if there is extra state; return the values that are neither JSON nor tensors."""
     extra = extra_of(module)
     if not extra:
-        _file(folder, name).unlink(missing_ok=True)  # of another module
+        _file(folder, name).unlink(missing_ok=True)  # left by another module
         return []
     taken = split_state(extra)
     tensors = {key: tensor.cpu().contiguous().clone() for key, tensor in taken.tensors.items()}
@@ -38,15 +38,15 @@ def write_extra(module: nn.Module, folder: Path, name: str) -> list[str]:
 
 
 def read_extra(module: nn.Module, folder: Path, name: str) -> dict[str, Any]:
-    """What was saved of the module `name` beside its tensors, in a folder of weights or in a checkpoint."""
+    """Read the extra state of the module `name` from a folder of weights or a checkpoint."""
     wanted = extra_of(module)
     if not wanted:
         return {}
     if _file(folder, name).is_file():
         found = _read(_file(folder, name))
     elif (folder / STATE).is_file():
-        found = _of_checkpoint(folder, name, wanted)
-    else:  # weights that somebody else has written
+        found = _read_checkpoint(folder, name, wanted)
+    else:  # weights written by another program
         found = {}
     return {key: found[key] for key in wanted if key in found}
 
@@ -62,12 +62,12 @@ def _read(file: Path) -> dict[str, Any]:
         tensors = TensorFile(file)
         extra: dict[str, Any] = join_state(content, {key: tensors[key] for key in tensors.names})
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise AlchemyError(f"{str(file)!r} cannot be read: {error!r}") from error
+        raise AlchemyError(f"cannot read {str(file)!r}: {error!r}") from error
     return extra
 
 
 class _References(dict[str, Tensor]):
-    """The tensors of a checkpoint as its JSON names them, `file/name`, read when they are asked for."""
+    """The tensors of a checkpoint by their reference in its JSON, `file/name`; read on access."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -78,11 +78,11 @@ class _References(dict[str, Tensor]):
         return TensorFile(self.folder / f"{stem}{TENSORS}")[name]
 
 
-def _of_checkpoint(folder: Path, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+def _read_checkpoint(folder: Path, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
     prefix = "" if name == MODEL else f"{name}:"
     try:
         saved = read_parts(folder)[MODEL]
         tensors = _References(folder)
         return {key: join_state(saved[prefix + key], tensors) for key in wanted if prefix + key in saved}
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise AlchemyError(f"{str(folder / STATE)!r} cannot be read: {error!r}") from error
+        raise AlchemyError(f"cannot read {str(folder / STATE)!r}: {error!r}") from error

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: tensors as safetensors, the rest as JSON, all of them on the disk or none."""
+"""Read and atomically write the files of a checkpoint: tensors as safetensors, the rest as JSON."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from alchemy.files import open_to_read, read_json, sync_folder
 
 TENSORS = ".safetensors"
 BUFFER = 2**20
-CHUNK = 2**24  # hashed and written in turn, so that it is read from memory once
+CHUNK = 2**24  # hashed and to_sync chunk by chunk, so that each is still in the CPU cache
 
 
 class Disk:
-    """The operations by which a checkpoint reaches the disk; tests put one that fails in its place."""
+    """The disk operations of a save; tests replace them with failing ones."""
 
     def make_folder(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -56,23 +56,23 @@ DISK = Disk()
 
 
 def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk = DISK) -> Path:
-    """Writes the folder `target` whole or not at all, and enters its files in the manifest.
+    """Write the folder `target` atomically and add its files to the manifest.
 
-    A file `NAME.safetensors` is a dict of tensors, any other one a JSON value. Whatever goes wrong, no folder is there
-    that was not there before; a kill leaves at most a folder that `clear_leftovers` knows by its name.
+    The content of a file `NAME.safetensors` is a dict of tensors, of any other file a JSON value. On an error, nothing
+    is left behind; a killed process leaves at most a temporary folder, which `clear_leftovers` removes.
     """
     temporary = target.with_name(f"{TEMPORARY}{os.getpid()}-{target.name}")
     try:
         disk.make_folder(temporary)
         with contextlib.ExitStack() as opened:
-            written = []
+            to_sync = []
             for name, content in files.items():
-                written.append(opened.enter_context(disk.open(temporary / name)))
+                to_sync.append(opened.enter_context(disk.open(temporary / name)))
                 chunks = _tensor_bytes(content) if name.endswith(TENSORS) else iter([json_bytes(content)])
-                manifest.files[name] = _fill(written[-1], chunks, disk)
-            written.append(opened.enter_context(disk.open(temporary / MANIFEST)))
-            _fill(written[-1], iter([manifest.text().encode()]), disk)
-            for file in written:  # when all are written: the first wait is then for most of them
+                manifest.files[name] = _write_chunks(to_sync[-1], chunks, disk)
+            to_sync.append(opened.enter_context(disk.open(temporary / MANIFEST)))
+            _write_chunks(to_sync[-1], iter([manifest.text().encode()]), disk)
+            for file in to_sync:  # after writing all of them: most are then flushed during the first sync
                 disk.sync(file)
         disk.sync_folder(temporary)
         disk.rename(temporary, target)
@@ -83,7 +83,7 @@ def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk
     return target
 
 
-def _fill(file: BinaryIO, chunks: Iterator[bytes | memoryview], disk: Disk) -> File:
+def _write_chunks(file: BinaryIO, chunks: Iterator[bytes | memoryview], disk: Disk) -> File:
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         disk.write(file, chunk)
@@ -97,8 +97,8 @@ def json_bytes(content: object) -> bytes:
 
 
 def _tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """A safetensors file, piece by piece: never a second copy of the tensors in memory."""
-    # largest elements first, so that every tensor is aligned to its own, as readers want it
+    """Yield the bytes of a safetensors file in chunks, without a second copy of the tensors in memory."""
+    # largest element size first, so that every tensor is aligned
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {}
     end = 0
@@ -110,10 +110,10 @@ def _tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]
     text += b" " * (-len(text) % 8)
     yield struct.pack("<Q", len(text)) + text
     for name in names:
-        yield from _pieces(tensors[name])
+        yield from _tensor_chunks(tensors[name])
 
 
-def _pieces(tensor: Tensor) -> Iterator[memoryview]:
+def _tensor_chunks(tensor: Tensor) -> Iterator[memoryview]:
     flat = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
     raw: Any = flat.view(torch.uint8).numpy()
     data = memoryview(raw)
@@ -130,30 +130,30 @@ class TensorFile:
             open_to_read(path).close()
             self._file = safe_open(path, framework="pt")
         except FileNotFoundError:
-            raise AlchemyError(f"there is no {path.name} in {str(path.parent)!r}") from None
+            raise AlchemyError(f"{path.name} not found in {str(path.parent)!r}") from None
         except (OSError, SafetensorError) as error:
-            raise AlchemyError(f"{str(path)!r} cannot be read: {error}") from error
+            raise AlchemyError(f"cannot read {str(path)!r}: {error}") from error
         self.names: list[str] = list(self._file.keys())
 
     def __getitem__(self, name: str) -> Tensor:
-        """A tensor in memory of its own: the file may be removed while it is in use."""
+        """Return a copy of a tensor, which stays valid if the file is removed."""
         tensor: Tensor = self._file.get_tensor(name)
         return tensor.clone()
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a file."""
+    """Read all tensors of a file."""
     file = TensorFile(path)
     return {name: file[name] for name in file.names}
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """Every file of a checkpoint by its name: tensors by their names, JSON as it is. Hashes are `verify`'s business."""
+    """Read every file of a checkpoint: a dict of tensors or a JSON value per file name. Does not `verify` hashes."""
     folder = Path(folder)
     try:
         names = read_manifest(folder).files
     except ValueError as error:
-        raise AlchemyError(f"{folder} is no checkpoint that can be read: {error}") from error
+        raise AlchemyError(f"cannot read the checkpoint {folder}: {error}") from error
     return {name: _read_file(folder / name) for name in names}
 
 
@@ -163,4 +163,4 @@ def _read_file(path: Path) -> Any:
     try:
         return read_json(path, LARGEST_STATE)
     except (OSError, ValueError) as error:
-        raise AlchemyError(f"{str(path)!r} cannot be read: {error}") from error
+        raise AlchemyError(f"cannot read {str(path)!r}: {error}") from error

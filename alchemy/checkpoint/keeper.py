@@ -1,4 +1,4 @@
-"""The checkpoints of a run: when one is made, which are kept, and how a run goes on from the newest."""
+"""Save, keep and remove the checkpoints of a run, and restore the latest valid one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loguru import logger
 
 from alchemy.checkpoint.async_saver import Saver
 from alchemy.checkpoint.files import read
-from alchemy.checkpoint.links import Named, link, remove_others
+from alchemy.checkpoint.links import NamedWeights, link, remove_others
 from alchemy.checkpoint.manifest import (
     MANIFEST,
     WEIGHTS,
@@ -40,17 +40,17 @@ from alchemy.metrics.scalars import numbers_in
 from alchemy.null_objects import SingleProcess
 from alchemy.registry import Registrable
 
-OWN = "checkpoints"  # the name of its own state among the parts
-TOGETHER = 16  # updates after which several processes ask each other for the time
-NOTHING = Watch(Monitor("dev/loss"), keep=0)  # where no number is watched
+OWN_PART = "checkpoints"  # the part name of its own state
+TIME_CHECK_UPDATES = 16  # updates between time checks that several processes synchronize
+NO_WATCH = Watch(Monitor("dev/loss"), keep=0)  # if no metric is monitored
 
 
 class Checkpoints(Registrable):
-    """Saves the whole state of `parts` into `state_dir`, as the table `[checkpoint]` says.
+    """Saves the complete state of `parts` in `state_dir`, as configured in `[checkpoint]`.
 
-    The loop calls it at every update, epoch and evaluation. A failing disk never stops the loop: the failure is logged
-    and counted in `failed`, and the next save is made when it is due. `group`, `named`, `saver.before` and `note` may
-    be set after it is made; the last is called with `best={metric, value, update}` whenever the best score changes.
+    The loop calls it at every update, epoch and evaluation. A failed save never stops the loop: it is logged, counted
+    in `failed`, and retried at the next interval. `group`, `named`, `saver.before` and `note` can be set after
+    construction; `note` is called with `best={metric, value, update}` whenever the best score changes.
     """
 
     def __init__(
@@ -73,77 +73,79 @@ class Checkpoints(Registrable):
             self.watch(Watch(Monitor(monitor, mode), keep=best))
         self.parts: dict[str, Any] = {}
         self.group: Any = SingleProcess()
-        self.named = Named(self.state_dir.parent)
+        self.named = NamedWeights(self.state_dir.parent)
         self.note: Callable[..., None] = lambda **fields: None
         self.saver = Saver(asynchronous=asynchronous)
         self.every = Every(every)
-        self._events = 0  # calls of the loop so far; nothing has changed while it stays the same
-        self._saved: tuple[str, int] | None = None  # the last whole one, and the events until then
-        self._lost: set[str] = set()  # names that could not be written; filled by the saver's thread
-        self._valid: dict[str, str] | None = None  # the kind of each checkpoint on the disk, oldest first
-        self.unsaved = ""  # why the newest whole state could not be written; empty if it was
+        self._events = 0  # number of calls by the loop; while it is unchanged, so is the state
+        self._saved: tuple[str, int] | None = None  # the last whole checkpoint, and `_events` at that time
+        self._lost: set[str] = set()  # names of failed checkpoints; filled by the saver's thread
+        self._valid: dict[str, str] | None = None  # the kind of each checkpoint on disk, oldest first
+        self.unsaved = ""  # why the latest whole state could not be written, if so
         self._warned: set[str] = set()
 
     def watch(self, watch: Watch) -> None:
-        """Keeps the best of one more number; one that is watched already is watched once."""
+        """Add a watch; one for a metric that is already monitored is merged."""
         for known in self.watches:
             if known.monitor == watch.monitor:
-                known.join(watch)
+                known.merge(watch)
                 return
         self.watches.append(watch)
 
     @property
     def failed(self) -> int:
-        """How many checkpoints could not be written."""
+        """The number of checkpoints that could not be written."""
         return self.saver.failed
 
     @property
     def cost(self) -> Mapping[str, float]:
-        """Seconds that the run has waited, and CPU seconds of the threads."""
+        """Seconds that the run was blocked, and CPU seconds of the threads."""
         return {"calling": self.saver.seconds, "writing": self.saver.writing}
 
     @property
     def _main(self) -> Watch:
-        """The number that `best`, manifests and the record are about: the first one that has checkpoints."""
-        return next((watch for watch in self.watches if watch.keep), self.watches[0] if self.watches else NOTHING)
+        """The watch that `best`, manifests and the record refer to: the first one that keeps checkpoints."""
+        return next((watch for watch in self.watches if watch.keep), self.watches[0] if self.watches else NO_WATCH)
 
     # -- called by the loop
     def after_update(self, where: Where) -> None:
-        """Called at every update, between two windows."""
+        """Save if the interval is over or a best score is pending. Called after every update."""
         self._events += 1
         due = where.update >= self.every.next_update or self._is_late(where.update)
         if due or any(watch.due for watch in self.watches):
             self._save(where, ["every"] if due else [])
 
     def after_epoch(self, where: Where) -> None:
-        """Called at the end of an epoch, after its evaluations."""
+        """Save at the epoch interval. Called at the end of an epoch, after its evaluations."""
         self._events += 1
         self._save(where, ["every"] if self.every.is_due_at_epoch(where.epoch) else [])
 
-    def scored(self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False) -> list[str]:
-        """Takes the scores of an evaluation; returns the names of those that are the best so far.
+    def after_evaluation(
+        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
+    ) -> list[str]:
+        """Rank the scores of an evaluation; return the names of those that are the best so far.
 
-        A best one is saved whole at the next update or end of an epoch. `mid_window`: the weights will have changed by
-        then, so only they are saved, at once.
+        A checkpoint for a best score is saved at the next update or end of an epoch. With `mid_window` (within gradient
+        accumulation) the weights will have changed by then, so they alone are saved at once.
         """
         self._events += 1
-        self._settle()
+        self._forget_lost()
         numbers, best = numbers_in(scores), []
         for watch in self.watches:
             if watch.monitor.split == split:
                 watch.latest = score = Score(self._read(watch.monitor, numbers), where, numbers)
                 if watch.leads(score.value):
                     best.append(watch.monitor.score)
-                if self.group.broadcast(watch.admits(score.value) and self._save_own(watch, score)):
-                    self._take(watch, score)
+                if self.group.broadcast(watch.admits(score.value) and self._save_custom(watch, score)):
+                    self._mark_for_saving(watch, score)
         if mid_window and any(watch.due for watch in self.watches):
             self._save(where, [], kind=WEIGHTS)
         return best
 
     def save(self, where: Where, why: str) -> Path | None:
-        """Saves now, and returns when it is on the disk: the folder, or None when that failed or is not wanted."""
+        """Save synchronously; return the folder, or None if the save failed or is disabled."""
         if why == "end" and not self.at_end:
-            self._save(where, [])  # a best one may be waiting
+            self._save(where, [])  # a best score may be pending
             self.saver.wait()
             return None
         self._save(where, [why], now=True)
@@ -152,13 +154,13 @@ class Checkpoints(Registrable):
         return self.state_dir / self._saved[0]
 
     def close(self) -> None:
-        """Waits for what is being written."""
+        """Wait for the current save and release the buffers."""
         self.saver.close()
 
     # -- the best
     @property
     def best(self) -> Best | None:
-        """The best evaluation so far, of the number that is monitored."""
+        """The best evaluation so far, by the monitored metric."""
         monitor, leader = self._main.monitor, self._main.leader
         return None if leader is None else Best(monitor.name, leader.value, leader.where, leader.numbers)
 
@@ -166,27 +168,27 @@ class Checkpoints(Registrable):
         try:
             value = monitor.read(numbers)
         except AlchemyError as error:
-            self._warn_once(f"no best model is kept: {error}")
+            self._warn_once(f"cannot keep the best model: {error}")
             return math.nan
         if not math.isfinite(numbers.get("loss", 0.0)):
-            self._warn_once(f"the loss of {monitor.split} is not finite: no such model is taken as the best one")
+            self._warn_once(f"the {monitor.split} loss is not finite: this model cannot become the best one")
         return value
 
-    def _save_own(self, watch: Watch, score: Score) -> bool:
-        """Lets a project save the best weights in its own format; False when the disk does not take them."""
+    def _save_custom(self, watch: Watch, score: Score) -> bool:
+        """Save the best weights with the project's `save`, if any; return False if writing fails."""
         save, leads = self.named.save, watch.leads(score.value)
         if save is None or not leads or not self.group.is_main:
             return True
         try:
             for name in watch.names:
                 self.named.write(name, watch.monitor, score, save)
-        except (RunFailed, OSError) as error:  # a full disk does not end a training
-            logger.warning("the best model could not be saved, the next is tried again: {}", error)
+        except (RunFailed, OSError) as error:  # a full disk must not abort training
+            logger.warning("could not save the best model, will retry with the next one: {}", error)
             return False
         return True
 
-    def _take(self, watch: Watch, score: Score) -> None:
-        """One of the best: it waits for its checkpoint, unless none is kept of it."""
+    def _mark_for_saving(self, watch: Watch, score: Score) -> None:
+        """Mark one of the best scores for saving, or only rank it if no checkpoint is kept."""
         if self.enabled and watch.keep:
             watch.due = score
         else:
@@ -196,12 +198,12 @@ class Checkpoints(Registrable):
     def _note_best(self) -> None:
         watch = self._main
         rows = [{"metric": watch.monitor.name, "value": row.value, "update": row.update} for row in watch.rows[:1]]
-        with contextlib.suppress(OSError):  # a full disk does not end training
+        with contextlib.suppress(OSError):  # a full disk must not abort training
             self.note(best=rows[0] if rows else None)
 
     # -- saving
     def _save(self, where: Where, whys: list[str], kind: str = WHOLE, now: bool = False) -> None:
-        """One checkpoint for all reasons at once; none when there is no reason."""
+        """Save one checkpoint for all given reasons and pending best scores, if any."""
         best = self._take_due(where.update)
         whys = [*whys, "best"] if best else whys
         if not whys or not self.enabled:
@@ -211,11 +213,11 @@ class Checkpoints(Registrable):
             self._add_reasons(whys)
             return
         name = free_name(self.state_dir, where.update)
-        self._lost.discard(name)  # of an earlier try
+        self._lost.discard(name)  # from an earlier attempt
         for watch, score in best:
             watch.add(score, name)
         if kind == WHOLE:
-            self.every.begin(where.update)
+            self.every.restart(where.update)
             self._saved = (name, self._events)
         state = self._collect(name, kind)
         if state is not None and self.group.is_main:
@@ -223,27 +225,27 @@ class Checkpoints(Registrable):
             self.saver.save(self.state_dir / name, state, self._manifest(where, whys, kind), finish, now=now)
 
     def _take_due(self, update: int) -> list[tuple[Watch, Score]]:
-        """The best scores that wait for their checkpoint; not those of weights that have changed since."""
+        """Remove and return the pending best scores, except those whose weights have changed since."""
         due = [(watch, watch.due) for watch in self.watches if watch.due is not None]
         for watch, score in due:
             watch.due = None
             if score.where.update != update:
-                text = "the best weights, of update {}, were not saved: they have changed since"
+                text = "the best weights (update {}) were not saved: they have changed since"
                 logger.warning(text, score.where.update)
         return [(watch, score) for watch, score in due if score.where.update == update]
 
     def _prepare(self) -> None:
-        """One is written at a time, and whether it was is known before the next."""
-        self.saver.wait_for_room()
-        self._settle()
+        """Wait for the previous save, and account for its failure, before the next one."""
+        self.saver.wait_for_previous()
+        self._forget_lost()
         if self._valid is None and self.group.is_main:
             leftovers = clear_leftovers(self.state_dir)
             if leftovers:
-                logger.info("removed what an interrupted save left behind: {}", ", ".join(leftovers))
+                logger.info("removed leftovers of an interrupted save: {}", ", ".join(leftovers))
             valid = [folder for folder in checkpoints(self.state_dir) if not verify(folder, contents=False)]
             self._valid = {folder.name: read_manifest(folder).kind for folder in valid}
 
-    def _settle(self) -> None:
+    def _forget_lost(self) -> None:
         for watch in self.watches:
             watch.forget(self._lost)
 
@@ -253,16 +255,16 @@ class Checkpoints(Registrable):
         return (self.state_dir / self._saved[0]).is_dir()
 
     def _collect(self, name: str, kind: str) -> Collected | None:
-        """The state of the parts; a part that fails to give its own is logged as any other failure."""
+        """Collect the state of the parts; a part that raises an error counts as a failed save."""
         try:
-            state = collect_state({**self.parts, OWN: self}, only=WEIGHT_PARTS if kind == WEIGHTS else ())
+            state = collect_state({**self.parts, OWN_PART: self}, only=WEIGHT_PARTS if kind == WEIGHTS else ())
         except Exception as error:
             self.saver.failed += 1
             self._fail(name, f"{type(error).__name__}: {error}", kind)
             return None
         if state.left_out:
             names = ", ".join(state.left_out)
-            self._warn_once(f"checkpoints leave out what is neither a JSON value nor a tensor: {names}")
+            self._warn_once(f"checkpoints leave out values that are neither JSON nor tensors: {names}")
         return state
 
     def _manifest(self, where: Where, whys: list[str], kind: str) -> Manifest:
@@ -273,7 +275,7 @@ class Checkpoints(Registrable):
         return manifest
 
     def _add_reasons(self, whys: Sequence[str]) -> None:
-        """The state on the disk is the one that is wanted; only why it is there is new."""
+        """Add reasons to the manifest of a checkpoint that already contains the current state."""
         if self._saved is None or not self.group.is_main:
             return
         folder = self.state_dir / self._saved[0]
@@ -283,23 +285,23 @@ class Checkpoints(Registrable):
             write_atomic(folder / MANIFEST, manifest.text())
             self._finish(folder, "", kind=WHOLE)
         except (OSError, ValueError) as error:
-            logger.warning("the reason {} could not be added to {}: {}", ", ".join(whys), folder.name, error)
+            logger.warning("could not add the reason {} to {}: {}", ", ".join(whys), folder.name, error)
 
     def _finish(self, folder: Path, error: str, *, kind: str) -> None:
-        """Links and removals after a save, in the thread that wrote it; no score is ranked meanwhile."""
+        """Update links and remove old checkpoints after a save, in the thread that wrote it."""
         if error:
             self._fail(folder.name, error, kind)
             return
         self.unsaved = "" if kind == WHOLE else self.unsaved
         valid = {**(self._valid or {}), folder.name: kind}
-        gone = [name for name in valid if not (self.state_dir / name).is_dir()]  # deleted from outside
+        gone = [name for name in valid if not (self.state_dir / name).is_dir()]  # deleted by the user
         self._lost.update(gone)
         valid = {name: kind for name, kind in valid.items() if name not in gone}
         whole = [name for name, kind in valid.items() if kind == WHOLE][-self.last :]
         try:
             self._publish(whole[-1:], valid)
         except OSError as error:  # a full disk
-            text = "{} is saved, but last and best could not be updated: {}; retried after the next save"
+            text = "{} is saved, but last and best could not be updated: {}; will retry after the next save"
             logger.warning(text, folder.name, error)
         wanted = {folder.name, *whole, *(row.name for watch in self.watches for row in watch.rows)}
         remove_others(self.state_dir, wanted)
@@ -308,64 +310,64 @@ class Checkpoints(Registrable):
             self._note_best()
 
     def _publish(self, last: Sequence[str], valid: Collection[str]) -> None:
-        """Links the newest and the best checkpoints under their names, unless they already are."""
+        """Link the latest and the best checkpoints under their names, unless they already are."""
         for name, target in (("last", last), ("best", [row.name for row in self._main.rows[:1]])):
             if target and target[0] in valid:
                 link(self.state_dir / target[0], name)
         sync_folder(self.state_dir)
         for watch in self.watches if self.named.save is None else ():
             best, score = watch.rows[:1], watch.leader
-            # after a lost checkpoint the first one is older than the leader, and has its name already
+            # after a lost checkpoint, the first row is older than the leader and already linked
             if best and best[0].name in valid and score is not None and score.where.update == best[0].update:
                 self.named.link(self.state_dir / best[0].name, watch.names, watch.monitor, score)
 
     def _fail(self, name: str, reason: str, kind: str) -> None:
         self._lost.add(name)
         self.unsaved = reason if kind == WHOLE else self.unsaved
-        stands = f"{self.state_dir.name}/{list(self._valid)[-1]} is still valid" if self._valid else "there is none yet"
+        valid = f"{self.state_dir.name}/{list(self._valid)[-1]} is still valid" if self._valid else "no checkpoint yet"
         if any(row.name == name for watch in self.watches for row in watch.rows):
-            stands += ", and the previous best is the best again"
+            valid += ", and the previous best is the best again"
         logger.warning(
-            "the checkpoint {} could not be written: {}; {}; the next is tried when it is due ({} failed so far)",
+            "could not write the checkpoint {}: {}; {}; will retry at the next interval ({} failed so far)",
             name,
             reason,
-            stands,
+            valid,
             self.failed,
         )
 
-    # -- going on
+    # -- resuming
     def restore(self) -> dict[str, Any] | None:
-        """Loads the newest valid whole state into the parts; None when there is none. Newer, broken ones are logged."""
+        """Load the latest valid whole state into the parts; return None if there is none. Logs newer, invalid ones."""
         self._prepare()
-        folder, passed = self.group.broadcast(newest_valid(self.state_dir) if self.group.is_main else None)
-        for sentence in passed:
-            logger.warning("{}", sentence)
+        folder, skipped = self.group.broadcast(newest_valid(self.state_dir) if self.group.is_main else None)
+        for message in skipped:
+            logger.warning("{}", message)
         if folder is None:
             return None
         manifest = read_manifest(folder)
-        restore({**self.parts, OWN: self}, read(folder), f"{folder.parent.name}/{folder.name}")
-        self.every.begin(manifest.update)
-        self._note_best()  # of the time after this state nothing counts any more
-        logger.info("going on from {} (update {})", folder, manifest.update)
-        return {"update": manifest.update, "folder": folder, "passed": passed}
+        restore({**self.parts, OWN_PART: self}, read(folder), f"{folder.parent.name}/{folder.name}")
+        self.every.restart(manifest.update)
+        self._note_best()  # anything after this state is superseded
+        logger.info("resuming from {} (update {})", folder, manifest.update)
+        return {"update": manifest.update, "folder": folder, "passed": skipped}
 
     def state_dict(self) -> dict[str, Any]:
-        names = ", ".join(watch.monitor.name for watch in self.watches)  # for whoever looks into the state
+        names = ", ".join(watch.monitor.name for watch in self.watches)  # informational
         best = {watch.key: [list(row) for row in watch.rows] for watch in self.watches}
         leaders = {watch.key: list(watch.leader) for watch in self.watches if watch.leader is not None}
         return {"monitor": names, "best": best, "leaders": leaders}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        leaders = state.get("leaders", {})  # an older version does not keep them
-        for watch in self.watches:  # the best of another number says nothing
+        leaders = state.get("leaders", {})  # older versions do not save them
+        for watch in self.watches:  # ignore the best of other metrics
             watch.load(state["best"].get(watch.key, []), leaders.get(watch.key))
 
     def _is_late(self, update: int) -> bool:
-        """Whether the minutes are over; several processes must agree, since all of them save."""
+        """Return whether the time interval is over; several processes must agree, since all of them save."""
         late = time.monotonic() >= self.every.next_time
         if self.group.size == 1:
             return late
-        return update % TOGETHER == 0 and bool(self.group.any(late))
+        return update % TIME_CHECK_UPDATES == 0 and bool(self.group.any(late))
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:

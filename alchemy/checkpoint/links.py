@@ -1,4 +1,4 @@
-"""Folders of hard links to a checkpoint: `best`, `last`, `checkpt/NAME`; and the removal of old checkpoints."""
+"""Hard-link checkpoints as `best`, `last` and `checkpt/NAME`, and remove old ones."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from alchemy.files import is_same, read_table, recover_folder, replace_folder, w
 INFO = "_info.json"
 
 
-class Named:
-    """The best weights of a record as `checkpt/NAME`, with `NAME_info.json` beside: value, place and all scores.
+class NamedWeights:
+    """The best weights of a record as `checkpt/NAME`, described in `NAME_info.json`: value, update and all scores.
 
-    `save(path)` writes them in a project's own format; without it they are links to the files of a checkpoint.
+    `save(path)` writes them in a custom format; without it they are hard links to the files of a checkpoint.
     """
 
     def __init__(self, record: Path, folder: Path | None = None, save: Callable[[Path], object] | None = None) -> None:
         self.record, self.folder, self.save = record, folder or record / "checkpt", save
 
     def write(self, name: str, monitor: Monitor, score: Score, fill: Callable[[Path], object]) -> None:
-        """Lets `fill(path)` write the folder; it is complete before it takes the place of the old one."""
+        """Write the folder with `fill(path)`, then atomically replace the old one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         replace_folder(self.folder / name, fill)
         write_atomic(self._info(name), _describe(monitor, score))
 
     def link(self, folder: Path, names: Collection[str], monitor: Monitor, score: Score) -> None:
-        """Links a checkpoint under the names, unless it already is; completes what a full disk left half done."""
+        """Link a checkpoint under the names unless it already is; complete links interrupted by a full disk."""
         for name in names:
             info = self._info(name)
-            is_told = info.is_file() and info.read_text("utf-8", "replace") == _describe(monitor, score)
-            if not is_told or not links_to(folder, self.folder / name):
+            is_current = info.is_file() and info.read_text("utf-8", "replace") == _describe(monitor, score)
+            if not is_current or not is_linked(folder, self.folder / name):
                 self.write(name, monitor, score, functools.partial(link_files, folder))
 
     def _info(self, name: str) -> Path:
@@ -51,30 +51,30 @@ def _describe(monitor: Monitor, score: Score) -> str:
     return json.dumps(info, indent=1) + "\n"
 
 
-def _is_ours(info: Path) -> bool:
-    """Whether `Named` has written a file; a project may have others of such a name."""
+def _is_weights_info(info: Path) -> bool:
+    """Return whether `NamedWeights` wrote a file; a project may have its own `*_info.json` files."""
     with contextlib.suppress(OSError, ValueError):
         return {"metric", "value", "split", "update", "scores"} <= read_table(info).keys()
     return False
 
 
 def missing_names(record: Path) -> list[str]:
-    """The names below `checkpt/` that a record has written and that no longer exist."""
-    names = sorted(path.name.removesuffix(INFO) for path in record.glob(f"*{INFO}") if _is_ours(path))
+    """Return the names below `checkpt/` that the record wrote and that no longer exist."""
+    names = sorted(path.name.removesuffix(INFO) for path in record.glob(f"*{INFO}") if _is_weights_info(path))
     for name in names:
         recover_folder(record / "checkpt" / name, alone=True)
     return [name for name in names if not (record / "checkpt" / name).exists()]
 
 
 def link(folder: Path, name: str) -> None:
-    """Makes `name`, beside `folder`, the same checkpoint: the same files, which take no room twice."""
+    """Hard-link the files of `folder` as the folder `name` next to it."""
     target = folder.with_name(name)
-    if not links_to(folder, target):
+    if not is_linked(folder, target):
         replace_folder(target, lambda new: link_files(folder, new))
 
 
 def remove_others(state_dir: Path, wanted: Collection[str]) -> list[str]:
-    """Removes the checkpoints that are not wanted; each is gone at once, its files a little later."""
+    """Remove the checkpoints that are not wanted: rename each atomically, then delete its files."""
     unwanted = [folder for folder in checkpoints(state_dir) if folder.name not in wanted]
     for folder in unwanted:
         doomed = folder.with_name(f"{TEMPORARY}{os.getpid()}-old-{folder.name}")
@@ -83,16 +83,16 @@ def remove_others(state_dir: Path, wanted: Collection[str]) -> list[str]:
     return [folder.name for folder in unwanted]
 
 
-def links_to(folder: Path, target: Path) -> bool:
-    """Whether a folder holds the links to a checkpoint."""
+def is_linked(folder: Path, target: Path) -> bool:
+    """Return whether `target` contains links to the checkpoint `folder`."""
     return is_same(folder / MANIFEST, target / MANIFEST)
 
 
 def link_files(folder: Path, new: Path) -> None:
-    """Makes the folder `new` with the files of `folder`."""
+    """Create the folder `new` with hard links to the files of `folder`."""
     new.mkdir()
     for file in os.listdir(folder):
         try:
             os.link(folder / file, new / file)
-        except OSError:  # a file system without links
+        except OSError:  # a file system without hard links
             shutil.copy2(folder / file, new / file)

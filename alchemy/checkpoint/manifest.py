@@ -1,4 +1,4 @@
-"""What a checkpoint folder says about itself, and whether that is true; reads no tensor and needs no torch."""
+"""Read and verify checkpoint manifests, and list checkpoints. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from alchemy.files import hash_file, hash_text, parse_json, read_bytes, read_tab
 FORMAT = 1
 MANIFEST = "manifest.json"
 STATE = "state.json"
-LARGEST_STATE = 2**30  # bytes of JSON; tensors are elsewhere
+LARGEST_STATE = 2**30  # bytes of JSON; tensors are in other files
 TEMPORARY = ".tmp-"
 WHOLE, WEIGHTS = "whole", "weights"
 LINKS = ("best", "last")
@@ -24,7 +24,7 @@ FOLDER = re.compile(r"u(\d+)(?:-(\d+))?")
 
 
 class Where(NamedTuple):
-    """A place in a run: updates made so far, the epoch and the last step, both counted from 0."""
+    """A position in a run: the number of updates so far, and the epoch and last step, both counted from 0."""
 
     update: int
     epoch: int
@@ -32,7 +32,7 @@ class Where(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The evaluation with the best value of the number that a training monitors, with all its scores."""
+    """The evaluation with the best value of the monitored metric, with all its scores."""
 
     metric: str
     value: float
@@ -47,17 +47,17 @@ class File(NamedTuple):
 
 @dataclass
 class Manifest:
-    """One checkpoint: when, why, and every file with its size and hash."""
+    """The manifest of a checkpoint: position, time, reasons, and the size and hash of every file."""
 
     update: int
     epoch: int
     step: int
     time: str
-    kind: str = WHOLE  # or "weights", from which a run cannot go on
+    kind: str = WHOLE  # or "weights", from which a run cannot resume
     why: list[str] = field(default_factory=list)  # every, best, end, signal, ..
     metric: str = ""
     value: float | None = None
-    mode: str = ""  # whether more of the metric is better, "max", or less
+    mode: str = ""  # "max" if higher values of the metric are better, "min" if lower
     files: dict[str, File] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -66,35 +66,35 @@ class Manifest:
         return sum(file.bytes for file in self.files.values())
 
     def text(self) -> str:
-        """As it is written: with the hash of all else in it, so that a changed letter is seen."""
+        """Return the JSON text, including a hash of its content that detects any change."""
         files = {name: {"bytes": file.bytes, "sha256": file.sha256} for name, file in sorted(self.files.items())}
         content = {"format": self.format} | vars(self) | {"files": files}
         return json.dumps({**content, "check": _check(content)}, indent=1) + "\n"
 
 
 def _parse(text: str) -> Manifest:
-    """The manifest that `text` is; a ValueError that says why it is none."""
+    """Parse a manifest; raises a ValueError if it is invalid."""
     content = parse_json(text)
     if not isinstance(content, dict):
-        raise ValueError("it is no table")
+        raise ValueError("expected a JSON object")
     if content.get("format") != FORMAT:
-        raise ValueError(f"it has format {content.get('format')}, this version reads {FORMAT}")
+        raise ValueError(f"unsupported format {content.get('format')}, expected {FORMAT}")
     if content.pop("check", None) != _check(content):
-        raise ValueError("its own hash does not fit its content")
+        raise ValueError("its hash does not match its content")
     files = {name: File(**row) for name, row in content["files"].items()}
     manifest = Manifest(**content | {"files": files})
-    _refuse_strange(manifest)
-    if manifest.text() != text:  # letters that say nothing, but that nobody has written
-        raise ValueError("it is not as it was written")
+    _validate(manifest)
+    if manifest.text() != text:  # e.g. changed whitespace
+        raise ValueError("it was modified after it was written")
     return manifest
 
 
-def _refuse_strange(manifest: Manifest) -> None:
-    """Raises a ValueError where a field is not what a run writes, so that nobody else has to check."""
+def _validate(manifest: Manifest) -> None:
+    """Raise a ValueError if a field has a value that no run writes."""
     for name in ("update", "epoch", "step"):
         value = vars(manifest)[name]
-        if type(value) is not int or not -1 <= value < 2**53:  # before the first step it is step -1
-            raise ValueError(f"{name} is not a count")
+        if type(value) is not int or not -1 <= value < 2**53:  # step is -1 before the first step
+            raise ValueError(f"{name} is not a valid count")
     texts = [manifest.time, manifest.kind, manifest.metric, manifest.mode, *manifest.why]
     if not isinstance(manifest.why, list) or not all(isinstance(text, str) and text.isprintable() for text in texts):
         raise ValueError("time, kind, why, metric and mode must be printable text")
@@ -102,91 +102,91 @@ def _refuse_strange(manifest: Manifest) -> None:
         raise ValueError("value is not a number")
     for name, file in manifest.files.items():
         if "/" in name or not name.isprintable() or name in ("", ".", "..", MANIFEST):
-            raise ValueError(f"{name!r} is not the name of a file in its folder")
+            raise ValueError(f"{name!r} is not a file name inside the folder")
         if type(file.bytes) is not int:
             raise ValueError(f"the size of {name} is not a number")
 
 
 def read_parts(folder: Path) -> dict[str, Any]:
-    """The state of all parts, as `state.json` has it; raises a ValueError or an OSError where it is damaged."""
+    """Read the state of all parts from `state.json`; raises a ValueError or an OSError if it is damaged."""
     parts = read_table(folder / STATE, LARGEST_STATE).get("parts")
     if not isinstance(parts, dict):
-        raise ValueError("it has no table of parts")
+        raise ValueError("it has no parts")
     return parts
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a checkpoint; a ValueError says in one sentence why there is none."""
+    """Read the manifest of a checkpoint; raises a ValueError if it is missing or invalid."""
     try:
         return _parse(read_bytes(folder / MANIFEST).decode("utf-8"))
     except FileNotFoundError:
         raise ValueError(f"it has no {MANIFEST}") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{MANIFEST} cannot be trusted: {error}") from error
+        raise ValueError(f"invalid {MANIFEST}: {error}") from error
 
 
 def verify(folder: str | Path, *, contents: bool = True) -> str:
-    """Why a checkpoint is not valid, in one sentence, or nothing. Without `contents` only sizes are looked at."""
+    """Return why a checkpoint is invalid, or an empty string. Without `contents`, check only file sizes."""
     folder, name = Path(folder), MANIFEST
     try:
         manifest = read_manifest(folder)
         named = FOLDER.fullmatch(folder.name)
         if named and manifest.kind == WHOLE and int(named[1]) != manifest.update:
-            return f"its name says update {named[1][:20]}, its manifest {manifest.update}"
+            return f"its name means update {named[1][:20]}, its manifest has update {manifest.update}"
         for name, stated in manifest.files.items():
             size = (folder / name).stat().st_size
             if size != stated.bytes:
-                return f"{name} has {size:,} bytes, its manifest says {stated.bytes:,}"
+                return f"{name} has {size:,} bytes, expected {stated.bytes:,}"
             if contents and hash_file(folder / name) != stated.sha256:
-                return f"the content of {name} has changed: its hash is not the one in the manifest"
+                return f"the content of {name} has changed: its hash does not match the manifest"
         if contents and STATE in manifest.files:
             name = STATE
             read_parts(folder)
     except FileNotFoundError:
         return f"{name} is missing"
     except OSError as error:
-        return f"{name} cannot be read: {error.strerror or error}"
+        return f"cannot read {name}: {error.strerror or error}"
     except ValueError as error:
-        return str(error) if name == MANIFEST else f"{name} cannot be read: {error}"
+        return str(error) if name == MANIFEST else f"cannot read {name}: {error}"
     return ""
 
 
 def checkpoints(state_dir: str | Path) -> list[Path]:
-    """The checkpoint folders of a run, oldest first, whether valid or not."""
+    """Return the checkpoint folders of a run, oldest first, valid or not."""
     try:
         found = [path for path in Path(state_dir).iterdir() if FOLDER.fullmatch(path.name)]
-    except OSError:  # there are none, or none that can be seen
+    except OSError:  # missing or not readable
         return []
-    return sorted(found, key=age)
+    return sorted(found, key=parse_name)
 
 
 def newest_valid(state_dir: str | Path, kind: str = WHOLE) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that is complete, and a sentence for each newer one that was passed over.
+    """Return the latest valid checkpoint, and a message for each newer one that was skipped.
 
-    `kind=""` takes one that holds only weights, too.
+    `kind=""` also accepts checkpoints that contain only weights.
     """
-    passed: list[str] = []
+    skipped: list[str] = []
     for folder in reversed(checkpoints(state_dir)):
         reason = verify(folder)
         if not reason and kind and read_manifest(folder).kind != kind:
-            reason = "it holds only weights"
+            reason = "it contains only weights"
         if not reason:
-            return folder, passed
-        passed.append(f"{folder.parent.name}/{folder.name} was passed over: {reason}")
-    return None, passed
+            return folder, skipped
+        skipped.append(f"skipping {folder.parent.name}/{folder.name}: {reason}")
+    return None, skipped
 
 
 def free_name(state_dir: Path, update: int) -> str:
-    """`u<update>`, or `u<update>-<n>` when that is taken: nothing is ever overwritten."""
-    ages = [age(path) for path in checkpoints(state_dir)]
+    """Return `u<update>`, or `u<update>-<n>` if it exists: checkpoints are never overwritten."""
+    ages = [parse_name(path) for path in checkpoints(state_dir)]
     count = max((n for own, n in ages if own == update), default=0) + 1
     return f"u{update}" if count == 1 else f"u{update}-{count}"
 
 
 def clear_leftovers(state_dir: Path) -> list[str]:
-    """Removes what a killed save left behind, and only that; puts a link back that was being swapped."""
+    """Remove the temporary folders of a killed save, and restore links that it was replacing."""
     for link in LINKS:
-        with contextlib.suppress(OSError):  # whoever cannot write here will hear of it when saving
+        with contextlib.suppress(OSError):  # saving will report a folder that is not writable
             recover_folder(state_dir / link, alone=True)
     leftovers = sorted(state_dir.glob(f"{TEMPORARY}*"))
     for folder in leftovers:
@@ -194,8 +194,8 @@ def clear_leftovers(state_dir: Path) -> list[str]:
     return [folder.name for folder in leftovers]
 
 
-def age(folder: Path) -> tuple[int, int]:
-    """The update of a checkpoint by its name, and which one of that update it is."""
+def parse_name(folder: Path) -> tuple[int, int]:
+    """Return the update and the counter in the name of a checkpoint."""
     match = FOLDER.fullmatch(folder.name)
     assert match is not None
     return int(match[1]), int(match[2] or 1)

@@ -1,4 +1,4 @@
-"""A number that a training watches: where it is found, and which of two values is the better one."""
+"""A monitored metric: read its value from the scores and compare two values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from alchemy.metrics.scalars import numbers_in
 
 @dataclass(frozen=True)
 class Monitor:
-    """`split/score` with the mode "max" or "min"; only a gain larger than `min_delta` is one.
+    """A metric `split/score` with the mode "max" or "min"; only gains larger than `min_delta` count.
 
     >>> Monitor("dev/loss", "min").is_better(0.5, than=0.7)
     True
@@ -27,9 +27,9 @@ class Monitor:
         for _, text, hint in check_monitor_name(self.name):
             raise AlchemyError(text, hint=hint)
         if self.mode not in ("max", "min"):
-            raise AlchemyError(f"mode must be 'max' or 'min', not {self.mode!r}")
-        if not self.min_delta >= 0:  # NaN, too
-            raise AlchemyError(f"min_delta must not be negative, but is {self.min_delta}")
+            raise AlchemyError(f"mode must be 'max' or 'min', got {self.mode!r}")
+        if not self.min_delta >= 0:  # also rejects NaN
+            raise AlchemyError(f"min_delta must be >= 0, got {self.min_delta}")
 
     @property
     def split(self) -> str:
@@ -40,18 +40,18 @@ class Monitor:
         return self.name.partition("/")[2]
 
     def is_better(self, value: float, than: float | None) -> bool:
-        """Whether `value` beats `than`, or is the first one; a number that is not finite never does."""
+        """Return whether `value` is better than `than`, or the first one; False if it is not finite."""
         if not math.isfinite(value) or than is None:
             return math.isfinite(value)
         return (value - than if self.mode == "max" else than - value) > self.min_delta
 
     def read(self, scores: Mapping[str, object]) -> float:
-        """The number among the scores of its split.
+        """Return the value of the metric in the scores of its split.
 
-        NaN where the loss is not finite: such a model is broken, whatever its other scores, and never the best.
+        Returns NaN if the loss is not finite: such a model is broken whatever its other scores, and never the best.
         """
         numbers = numbers_in(scores)
         if self.score not in numbers:
-            hint = did_you_mean(self.score, numbers) or f"the evaluation gave {', '.join(numbers) or 'no number'}"
+            hint = did_you_mean(self.score, numbers) or f"the evaluation returned {', '.join(numbers) or 'no metrics'}"
             raise AlchemyError(f"monitor = {self.name!r} is not among the scores of {self.split!r}", hint=hint)
         return numbers[self.score] if math.isfinite(numbers.get("loss", 0.0)) else math.nan

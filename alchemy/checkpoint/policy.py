@@ -1,4 +1,4 @@
-"""When a checkpoint is due, and which scores are the best."""
+"""Decide when to save a checkpoint, and rank the best scores."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SECTION = "checkpoint"
 
 
 class Every:
-    """`every = 500` counts updates; `every = {updates = 500, epochs = 1, minutes = 30}` takes what comes first."""
+    """The save interval: `500` updates, or `{updates = 500, epochs = 1, minutes = 30}`, whichever comes first."""
 
     def __init__(self, every: int | Mapping[str, float]) -> None:
         table = every if isinstance(every, Mapping) else {"updates": every}
         self.updates, self.epochs = int(table.get("updates", 0)), int(table.get("epochs", 0))
         self.seconds = 60.0 * table.get("minutes", math.inf)
-        self.begin(0)
+        self.restart(0)
 
-    def begin(self, update: int) -> None:
-        """Counts from here, at the start, after a resume and after each save."""
+    def restart(self, update: int) -> None:
+        """Restart the interval: at the start, after a resume and after each save."""
         self.next_update: float = (update // self.updates + 1) * self.updates if self.updates else math.inf
         self.next_time = time.monotonic() + self.seconds
 
@@ -34,11 +34,11 @@ class Every:
 class _Rank(NamedTuple):
     value: float
     update: int
-    name: str  # of the checkpoint; empty where none is kept
+    name: str  # of the checkpoint; empty if none is kept
 
 
 class Score(NamedTuple):
-    """The monitored value of an evaluation, where it was made, and all its numbers."""
+    """The monitored value of an evaluation, its position in the run, and all its metrics."""
 
     value: float
     where: Where
@@ -46,41 +46,41 @@ class Score(NamedTuple):
 
 
 class Watch:
-    """The best scores of one number so far, best first; of equal ones the older.
+    """The best scores of one metric so far, best first; among equal scores, the older one.
 
-    `keep` of them have a checkpoint each, with 0 only the best value is known. `names` are folders of `checkpt/` that
-    get the weights of the best one.
+    The `keep` best scores have a checkpoint each; with 0, only the best value is tracked. `names` are the folders in
+    `checkpt/` for the weights of the best one.
     """
 
     def __init__(self, monitor: Monitor, keep: int = 1, names: Sequence[str] = ()) -> None:
         self.monitor, self.keep, self.names = monitor, keep, tuple(names)
         self.rows: list[_Rank] = []
         self.latest: Score | None = None
-        self.due: Score | None = None  # one of the best, whose checkpoint is still to be written
-        self.leader: Score | None = None  # the last one that came first
-        self._before: list[_Rank] = []  # until it is known that the checkpoint of the last one was written
+        self.due: Score | None = None  # one of the best scores, whose checkpoint is not written yet
+        self.leader: Score | None = None  # the last score that was the best
+        self._before: list[_Rank] = []  # kept until the checkpoint of the last score is written
 
     @property
     def key(self) -> str:
-        """The name of its rows in a state."""
+        """The key of its rows in a saved state."""
         gain = f" by {self.monitor.min_delta:g}" if self.monitor.min_delta else ""
         return f"{self.monitor.mode} {self.monitor.name}{gain}"
 
-    def join(self, other: Watch) -> None:
-        """Serves another wish for the same number, too."""
+    def merge(self, other: Watch) -> None:
+        """Merge another watch for the same metric into this one."""
         self.keep, self.names = max(self.keep, other.keep), (*self.names, *other.names)
 
     def admits(self, value: float) -> bool:
-        """Whether a score is one of the best."""
+        """Return whether a score is one of the best."""
         full = len(self.rows) >= max(self.keep, 1)
         return self.monitor.is_better(value, self.rows[-1].value if full else None)
 
     def leads(self, value: float) -> bool:
-        """Whether a score is the best of all."""
+        """Return whether a score is the best so far."""
         return self.monitor.is_better(value, self.rows[0].value if self.rows else None)
 
     def add(self, score: Score, name: str = "") -> None:
-        """Ranks a score that was admitted, with the name of its checkpoint."""
+        """Rank a score that was admitted, with the name of its checkpoint."""
         if self.leads(score.value):
             self.leader = score
         sign = -1.0 if self.monitor.mode == "max" else 1.0
@@ -88,7 +88,7 @@ class Watch:
         self._before, self.rows = self.rows, sorted(rows, key=lambda row: sign * row.value)[: max(self.keep, 1)]
 
     def forget(self, names: Collection[str]) -> None:
-        """Restores the ranks from before a checkpoint that was not written; drops those that were deleted."""
+        """Restore the ranks from before a failed checkpoint; drop checkpoints that were deleted."""
         is_lost = any(row.name in names for row in self.rows if row not in self._before)
         self.rows = [row for row in (self._before if is_lost else self.rows) if row.name not in names]
 

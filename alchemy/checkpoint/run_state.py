@@ -1,4 +1,4 @@
-"""The state of all parts of a run, laid out over the files of a checkpoint, and back."""
+"""Collect the state of all parts of a run into the files of a checkpoint, and restore it."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from alchemy.checkpoint.state_tree import Name, dotted_name, join_state, split_s
 from alchemy.errors import AlchemyError, Refused
 from alchemy.null_objects import Stateful
 
-VERSION = 3  # of what the parts save; 1: the backward handler had the state of the updater; 2: other seeds of steps
+VERSION = 3  # of the saved state; 1: the backward handler had the updater's state; 2: other step seeds
 MODEL, OPTIM, AVERAGE = "model", "optim", "average"
 WEIGHT_PARTS = (MODEL, AVERAGE)
 
 
 @runtime_checkable
 class _ManyFiles(Protocol):
-    """A model whose weights go to several files, by their names."""
+    """A model whose weights are saved in several files, one per named module."""
 
     def saved_modules(self) -> Mapping[str, nn.Module]: ...
 
 
 @dataclass
 class Collected:
-    """The state of the parts. A tensor is called `file/name`: `model/encoder.weight` is in model.safetensors."""
+    """The state of the parts. Tensors are named `file/name`: `model/encoder.weight` is in model.safetensors."""
 
     json: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
-    stems: set[str] = field(default_factory=set)  # files that are there even if they hold nothing
+    stems: set[str] = field(default_factory=set)  # files that are written even if empty
 
     def files(self) -> dict[str, Any]:
-        """What `write` takes."""
+        """Return the files to pass to `write`."""
         files: dict[str, Any] = {STATE: {"version": VERSION, "parts": self.json}}
         files |= {f"{stem}{TENSORS}": {} for stem in sorted(self.stems)}
         for name, tensor in self.tensors.items():
@@ -48,15 +48,15 @@ class Collected:
 
 
 def collect_state(parts: Mapping[str, object], only: Collection[str] = ()) -> Collected:
-    """Asks every part for its state, or those that `only` names; the tensors are still those of the parts."""
+    """Collect the state of every part, or only of those named; the tensors are not copied."""
     collected = Collected()
     for part_name, part in parts.items():
         if isinstance(part, Stateful) and (not only or part_name in only):
             try:
                 state = part.state_dict()
-                taken = split_state(state, _naming(part_name, part, state))
+                taken = split_state(state, _make_namer(part_name, part, state))
             except Exception as error:
-                raise AlchemyError(f"the part {part_name!r} cannot give its state: {error!r}") from error
+                raise AlchemyError(f"state_dict() of the part {part_name!r} failed: {error!r}") from error
             collected.json[part_name] = taken.json
             collected.tensors |= taken.tensors
             collected.left_out += [f"{part_name}.{name}" for name in taken.left_out]
@@ -66,36 +66,36 @@ def collect_state(parts: Mapping[str, object], only: Collection[str] = ()) -> Co
 
 
 def restore(parts: Mapping[str, object], files: Mapping[str, Any], where: str) -> None:
-    """Hands every part the state that a checkpoint has of it; each must be there, and no other."""
+    """Load the saved state into every part; raises an error if the saved parts and the parts of the run differ."""
     state = files.get(STATE)
     if not isinstance(state, dict) or not isinstance(state.get("parts"), dict):
-        raise AlchemyError(f"{where} has no state of a training in {STATE}")
+        raise AlchemyError(f"{where} has no training state in {STATE}")
     version = state.get("version", 1)
     if version != VERSION:
-        text = f"{where} has version {version} of the training state, and this alchemy continues from version {VERSION}"
-        hint = "resume it with the alchemy that wrote it, or take its weights into a new run with [model] model_path"
+        text = f"{where} has version {version} of the training state, this alchemy can resume only version {VERSION}"
+        hint = "resume it with the version that wrote it, or load its weights in a new run with [model] model_path"
         raise Refused(text, hint=hint)
     saved = state["parts"]
     wanted = {name: part for name, part in parts.items() if isinstance(part, Stateful)}
     missing, unknown = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
     if missing or unknown:
         listed = ", ".join(map(repr, missing or unknown))
-        text = f"has no state of {listed}" if missing else f"has the state of {listed}, which this run does not have"
-        hint = "go on with the config that wrote it, or take only its weights with [model] model_path"
+        text = f"has no state for {listed}" if missing else f"has state for {listed}, which this run does not have"
+        hint = "resume with the config that wrote it, or load only its weights with [model] model_path"
         raise AlchemyError(f"{where} {text}", hint=hint)
-    tensors = by_reference(files)
+    tensors = tensors_by_reference(files)
     for name, part in wanted.items():
         try:
             part.load_state_dict(join_state(saved[name], tensors))
         except AlchemyError:
             raise
         except Exception as error:
-            text = f"{where}: the part {name!r} cannot take its saved state: {type(error).__name__}: {error}"
+            text = f"{where}: load_state_dict() of the part {name!r} failed: {type(error).__name__}: {error}"
             raise AlchemyError(text) from error
 
 
-def by_reference(files: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of all files as the JSON names them."""
+def tensors_by_reference(files: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors of all files by their reference in the JSON."""
     return {
         f"{file.removesuffix(TENSORS)}/{name}": tensor
         for file, tensors in files.items()
@@ -105,14 +105,14 @@ def by_reference(files: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _losses(model: object) -> set[str]:
-    """The losses that have weights."""
+    """Return the names of the losses that have weights."""
     return set(model.saved_modules()) - {MODEL} if isinstance(model, _ManyFiles) else set()
 
 
-def _naming(name: str, part: object, state: Mapping[str, object]) -> Name:
-    """How the tensors of a part are called."""
+def _make_namer(name: str, part: object, state: Mapping[str, object]) -> Name:
+    """Return the function that names the tensors of a part."""
     if name == MODEL:
-        return _model_naming(state, _losses(part))
+        return _make_model_namer(state, _losses(part))
     if name == OPTIM:
         return lambda path: f"optim/{dotted_name(path)}"
     if name == AVERAGE:  # {"weights": {..}}: inside, the names are those of the model
@@ -120,20 +120,19 @@ def _naming(name: str, part: object, state: Mapping[str, object]) -> Name:
     return lambda path: f"parts/{name}.{dotted_name(path)}"
 
 
-def _model_naming(state: Mapping[str, object], losses: Collection[str]) -> Name:
-    """Names for `AlchemyModel.load`: the model in one file, each loss in its own, and no overlapping tensors in either.
+def _make_model_namer(state: Mapping[str, object], losses: Collection[str]) -> Name:
+    """Return names as `AlchemyModel.load` expects: one file for the model and one per loss, no overlapping tensors.
 
-    What a loader of weights does not expect goes to the parts: what a module keeps beside its tensors, and names that
-    are windows on another tensor.
+    Other tensors go to the parts file: those in the extra state of a module, and partial views of another tensor.
     """
     groups: dict[str, dict[str, Tensor]] = {}
     for key, value in state.items():
         if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta:
             groups.setdefault(_stem(key, losses)[0], {})[key] = value
-    windows = {name for group in groups.values() for name in _windows(group)}
+    views = {name for group in groups.values() for name in _partial_views(group)}
 
     def name(path: tuple[str, ...]) -> str:
-        if len(path) > 1 or path[0] in windows:
+        if len(path) > 1 or path[0] in views:
             return f"parts/{MODEL}.{dotted_name(path)}"
         return "/".join(_stem(path[0], losses))
 
@@ -141,22 +140,22 @@ def _model_naming(state: Mapping[str, object], losses: Collection[str]) -> Name:
 
 
 def _stem(key: str, losses: Collection[str]) -> tuple[str, str]:
-    """The file and the name in it: a loss's weights are called `criterion:gamma`; a module's may have a colon, too."""
+    """Return the file and the name in it. A loss has names like `criterion:gamma`; other names may have colons."""
     loss, colon, inner = key.partition(":")
     return (loss, inner) if colon and loss in losses else (MODEL, key)
 
 
-def _windows(tensors: dict[str, Tensor]) -> set[str]:
-    """Names whose tensor shows a part of another one's memory. Whole duplicates are not among them: one name stays."""
+def _partial_views(tensors: dict[str, Tensor]) -> set[str]:
+    """Return the names of tensors that are views of a part of another one, but not exact duplicates."""
     places = [tensor.untyped_storage().data_ptr() for tensor in tensors.values()]
     if len(set(places)) == len(places):
         return set()
     try:
         removed = _remove_duplicate_names(tensors)
-    except RuntimeError:  # none of them shows the whole memory: all are written
+    except RuntimeError:  # none of them covers the whole storage: write all
         return set()
-    return {name for kept, names in removed.items() for name in names if not _same(tensors[name], tensors[kept])}
+    return {name for kept, names in removed.items() for name in names if not _is_same(tensors[name], tensors[kept])}
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _is_same(one: Tensor, other: Tensor) -> bool:
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

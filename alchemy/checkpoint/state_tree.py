@@ -1,4 +1,4 @@
-"""The state of a part as JSON and tensors, and back, exactly."""
+"""Split a state into JSON and tensors, and join them without loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# what safetensors can hold, by the name that it has there
+# dtypes that safetensors supports, and their names there
 DTYPES: dict[torch.dtype, str] = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -33,7 +33,7 @@ DTYPES: dict[torch.dtype, str] = {
     torch.uint32: "U32",
     torch.uint16: "U16",
 }
-JSON_INT = 2**53  # above it other readers of JSON, and Python beyond 4,300 digits, lose or refuse digits
+JSON_INT = 2**53  # larger ones lose digits in other JSON readers; Python rejects more than 4,300 digits
 
 Name = Callable[[tuple[str, ...]], str]
 
@@ -44,7 +44,7 @@ def dotted_name(path: tuple[str, ...]) -> str:
 
 @dataclass
 class Split:
-    """A state taken apart. `left_out` names the values that are neither JSON nor tensors."""
+    """A state split into JSON and tensors. `left_out` names the values that are neither."""
 
     json: Any = None
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -52,23 +52,23 @@ class Split:
 
 
 def split_state(state: object, name: Name = dotted_name) -> Split:
-    """Takes a state apart; `name` turns the path of a tensor into the name that it is stored under.
+    """Split a state into JSON and tensors; `name` maps the path of a tensor to its stored name.
 
-    >>> taken = split_state({"step": 3, "betas": (0.9, 0.99), "exp_avg": torch.zeros(2)})
-    >>> taken.json
+    >>> split = split_state({"step": 3, "betas": (0.9, 0.99), "exp_avg": torch.zeros(2)})
+    >>> split.json
     {'step': 3, 'betas': {'$tuple': [0.9, 0.99]}, 'exp_avg': {'$tensor': 'exp_avg'}}
-    >>> join_state(taken.json, taken.tensors)["betas"]
+    >>> join_state(split.json, split.tensors)["betas"]
     (0.9, 0.99)
     """
-    taken = Split()
-    taken.json = _Splitter(taken, name).value(state, ())
-    return taken
+    split = Split()
+    split.json = _Splitter(split, name).value(state, ())
+    return split
 
 
 class _Splitter:
-    def __init__(self, taken: Split, name: Name) -> None:
-        self.taken, self.name = taken, name
-        self.seen: dict[tuple[Any, ...], str] = {}  # one name for each storage: tied weights are written once
+    def __init__(self, split: Split, name: Name) -> None:
+        self.split, self.name = split, name
+        self.seen: dict[tuple[Any, ...], str] = {}  # one name per tensor: tied weights are written once
 
     def value(self, value: object, path: tuple[str, ...]) -> Any:
         if value is None or isinstance(value, bool | str):
@@ -87,7 +87,7 @@ class _Splitter:
         if isinstance(value, list | tuple):
             items = [self.value(item, (*path, str(i))) for i, item in enumerate(value)]
             return items if isinstance(value, list) else {"$tuple": items}
-        self.taken.left_out.append(f"{dotted_name(path) or 'the state'} ({type(value).__name__})")
+        self.split.left_out.append(f"{dotted_name(path) or 'the state'} ({type(value).__name__})")
         return None
 
     def _mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> Any:
@@ -96,34 +96,34 @@ class _Splitter:
         for key, item in value.items():
             label = key if plain else self.value(key, (*path, f"the key {key!r}"))
             encoded = self.value(item, (*path, str(key)))
-            # a value that cannot be saved takes its key with it: None would be taken for the value
+            # drop the key of a value that cannot be saved: None would look like the value
             if (encoded is not None or item is None) and (label is not None or key is None):
                 rows.append((label, encoded))
         return dict(rows) if plain else {"$dict": [list(row) for row in rows]}
 
     def _tensor(self, tensor: Tensor, path: tuple[str, ...]) -> Any:
         if tensor.layout is not torch.strided or tensor.is_meta or tensor.dtype not in DTYPES:
-            self.taken.left_out.append(f"{dotted_name(path)} ({tensor.dtype}, {tensor.layout}, {tensor.device})")
+            self.split.left_out.append(f"{dotted_name(path)} ({tensor.dtype}, {tensor.layout}, {tensor.device})")
             return None
         tensor = tensor.detach()
-        flags = (tensor.is_conj(), tensor.is_neg())  # views that look the same in memory
+        flags = (tensor.is_conj(), tensor.is_neg())  # views that share the same memory
         key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device, *flags)
         if not tensor.numel() or key not in self.seen:
-            self.seen[key] = self._free(self.name(path))
-            self.taken.tensors[self.seen[key]] = tensor
+            self.seen[key] = self._unused_name(self.name(path))
+            self.split.tensors[self.seen[key]] = tensor
         return {"$tensor": self.seen[key]}
 
-    def _free(self, name: str) -> str:
-        """The name, with a number where it is taken: the keys `0` and `"0"` look the same in a name."""
+    def _unused_name(self, name: str) -> str:
+        """Return an unused name, with a number if needed: the keys `0` and `"0"` give the same name."""
         free, again = name, 1
-        while free in self.taken.tensors:
+        while free in self.split.tensors:
             again += 1
             free = f"{name}~{again}"
         return free
 
 
 def join_state(value: object, tensors: Mapping[str, Tensor]) -> Any:
-    """Puts together what `split_state` took apart; a tensor with two names is one tensor again."""
+    """Rebuild a state from the output of `split_state`; tied tensors are one tensor again."""
     if isinstance(value, list):
         return [join_state(item, tensors) for item in value]
     if not isinstance(value, dict):

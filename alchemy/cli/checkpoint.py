@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.checkpoint.links import links_to
+from alchemy.checkpoint.links import is_linked
 from alchemy.checkpoint.manifest import (
     LINKS,
     MANIFEST,
@@ -134,7 +134,7 @@ def _ls(args: argparse.Namespace) -> int:
 
 def _row(folder: Path) -> dict[str, Any]:
     """Describe a checkpoint without reading its contents."""
-    links = [name for name in LINKS if links_to(folder, folder.with_name(name))]
+    links = [name for name in LINKS if is_linked(folder, folder.with_name(name))]
     row = {"name": folder.name, "path": str(folder), "broken": verify(folder, contents=False), "links": links}
     manifest = _manifest(folder)
     if manifest is not None:
@@ -246,11 +246,11 @@ def _verify(args: argparse.Namespace) -> int:
 # -- average
 def _average(args: argparse.Namespace) -> int:
     folders, target = _folders_to_average(args), _new_folder(args.to)
-    from alchemy.checkpoint.average_checkpoints import mean_weights
+    from alchemy.checkpoint.average_checkpoints import average_weights
 
     newest = _manifest(folders[-1])
     where = Where(newest.update, newest.epoch, newest.step) if newest else Where(0, 0, 0)
-    _write_weights(target, mean_weights(folders), where, "average")
+    _write_weights(target, average_weights(folders), where, "average")
     names = ", ".join(folder.name for folder in folders)
     print(f"wrote the mean of {names} to {target}; load it with [model] model_path = {str(target)!r}")
     return 0
@@ -297,16 +297,16 @@ def _import(args: argparse.Namespace) -> int:
 
     target = _new_folder(args.to)
     add_to_path(args.user_dir)
-    from alchemy.checkpoint.torch_load import as_files, load_foreign
+    from alchemy.checkpoint.torch_load import load_torch_file, to_files
 
     if args.allow_pickle:
         print(f"warning: unpickling {args.file} may run arbitrary code", file=sys.stderr)
-    found = load_foreign(Path(args.file), allow_pickle=args.allow_pickle, key=args.key)
-    _write_weights(target, as_files(found.weights), Where(0, 0, 0), "import")
+    found = load_torch_file(Path(args.file), allow_pickle=args.allow_pickle, key=args.key)
+    _write_weights(target, to_files(found.weights), Where(0, 0, 0), "import")
     where = f" from {found.key!r}" if found.key else ""
     print(f"wrote {len(found.weights)} tensors{where} to {target}; load it with [model] model_path = {str(target)!r}")
-    if found.beside:
-        print("other values in the file: " + ", ".join(f"{name} = {value!r}" for name, value in found.beside.items()))
+    if found.plain:
+        print("other values in the file: " + ", ".join(f"{name} = {value!r}" for name, value in found.plain.items()))
     return 0
 
 

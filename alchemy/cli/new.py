@@ -167,7 +167,7 @@ def _inspect(kind: str, paths: list[Path], args: argparse.Namespace, folder: Pat
 
 def _describe(split: str, finding: Finding) -> str:
     path = finding.splits[split]["path"]
-    return f"{path if isinstance(path, str) else ', '.join(path)}, {finding.tell_size(split)}"
+    return f"{path if isinstance(path, str) else ', '.join(path)}, {finding.format_size(split)}"
 
 
 def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Hints], Finding]:

@@ -1,4 +1,4 @@
-"""Files with one sample a row, whatever separates the cells."""
+"""Read tables with one sample per row: csv, tsv, JSON, jsonl, Parquet and `label text`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from alchemy.data.messages import in_short
 from alchemy.data.parquet import open_parquet
 from alchemy.errors import AlchemyError, did_you_mean
 
-OnBad = Literal["error", "skip"]  # what becomes of a bad row
-Rows = Iterable[tuple[int, Any]]  # each with its line; a BadRow stands for one that is not well formed
-LONGEST = 2**31 - 1  # characters of a csv cell: Python's own limit is 131,072, less than a long document has
-FormatName = Literal["", "csv", "tsv", "jsonl", "json", "parquet", "label text"]  # "": as the ending says
+OnBad = Literal["error", "skip"]  # how to handle a bad row
+Rows = Iterable[tuple[int, Any]]  # (line, row); a malformed row is a BadRow
+LONGEST = 2**31 - 1  # characters of a csv cell; Python's default of 131,072 is too small for long documents
+FormatName = Literal["", "csv", "tsv", "jsonl", "json", "parquet", "label text"]  # "": by file extension
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet",
 }  # fmt: skip
 
 
 class BadRow(Exception):
-    """A row that is not what its format promises; `below` counts the lines from its first to the one that is wrong."""
+    """A malformed row; `below` is the offset of the wrong line from the first line of the row."""
 
     def __init__(self, text: str, below: int = 0) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class TableFormat:
-    """How a table is written; what is left open follows from the ending of the file and from how columns are named."""
+    """The format of a table; settings left at their default follow from the file extension."""
 
     format: FormatName = ""
     delimiter: str = ""
@@ -44,11 +44,12 @@ class TableFormat:
     encoding: str = "utf-8"
 
     def dialect_of(self, format: str) -> tuple[str, str]:
-        """The separator and the quotation mark; in a tsv file quotation marks are text, unless one is named."""
+        """Return the delimiter and the quote character; tsv files have no quoting by default."""
         tabs = format == "tsv"
         return self.delimiter or ("\t" if tabs else ","), ("" if tabs else '"') if self.quote is None else self.quote
 
     def format_of(self, path: Path) -> str:
+        """Return the format of a file."""
         if self.format:
             return self.format
         ending = ending_of(path)
@@ -58,15 +59,15 @@ class TableFormat:
         if found is None:
             sheet = "save it as csv" if ending in (".xlsx", ".xls", ".ods") else ""
             hint = sheet or "set format = 'csv', 'tsv', 'jsonl', 'json' or 'label text'"
-            raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
+            raise AlchemyError(f"the format of {path.name!r} is unknown from its extension", hint=hint)
         return found
 
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A file that is being read: its rows, and the names of its columns, as far as they are known.
+    """An open table: its rows, and the names of its columns if they are known.
 
-    Rows are lists of cells, or, where they are `keyed`, dicts.
+    Rows are lists of cells, or dicts if the table is `keyed`.
     """
 
     path: Path
@@ -78,56 +79,58 @@ class OpenTable:
         return isinstance(column, int) or column in (self.names or ())
 
     def cell(self, column: str | int) -> Callable[[Any], Any]:
-        """What takes the cell of a column out of a row."""
+        """Return a function that gets the cell of a column from a row."""
         names, where = self.names or [], f"{self.path}:1"
         if isinstance(column, int) and self.keyed and self.names:
-            text, hint = f"the rows are objects, which have no column {column}", f"name one of {in_short(self.names)}"
+            text = f"the rows are objects, which have no column number {column}"
+            hint = f"use one of the names {in_short(self.names)}"
             raise AlchemyError(text, where=where, hint=hint)
         if not self.has(column) and (names or not self.keyed):
-            numbers = "give the number of the column, from 0"
-            there = f"it has {in_short(names)}; without a header, {numbers}" if names else numbers
-            hint = _misread(names) or did_you_mean(str(column), names) or there
+            numbers = "use the number of the column, from 0"
+            available = f"it has {in_short(names)}; without a header, {numbers}" if names else numbers
+            hint = _suggest_format(names) or did_you_mean(str(column), names) or available
             raise AlchemyError(f"there is no column {column!r}", where=where, hint=hint)
         if isinstance(column, str) and names.count(column) > 1:
-            raise AlchemyError(f"there are two columns {column!r}", where=where, hint="give its number")
+            text = f"more than one column is named {column!r}"
+            raise AlchemyError(text, where=where, hint="use the number of the column")
         key = column if self.keyed or isinstance(column, int) else names.index(column)
-        return lambda row: _cell(row, key)
+        return lambda row: _get_cell(row, key)
 
 
-def _misread(names: list[str]) -> str:
-    """What a first row looks like that was read in the wrong way."""
+def _suggest_format(names: list[str]) -> str:
+    """Suggest another format if the first row looks as if it was parsed with the wrong one."""
     if names and names[0].lstrip().startswith("{"):
-        return 'the rows are JSON: set format = "jsonl"'
-    for mark, spelt in ((";", ";"), ("\t", "\\t"), ("|", "|"), (",", ",")):
+        return 'the rows are JSON; set format = "jsonl"'
+    for mark, escaped in ((";", ";"), ("\t", "\\t"), ("|", "|"), (",", ",")):
         if len(names) == 1 and mark in names[0]:
-            return f'its cells are separated by {mark!r}: set delimiter = "{spelt}"'
+            return f'the cells seem to be separated by {mark!r}; set delimiter = "{escaped}"'
     return ""
 
 
 def open_table(path: Path, layout: TableFormat) -> OpenTable:
-    """A file as a table; the rows are read while they are asked for."""
+    """Open a file as a table; rows are read lazily."""
     match layout.format_of(path):
         case "jsonl" | "json" | "parquet" as format:
             objects = {"jsonl": json_rows, "json": json_items, "parquet": parquet_rows}[format]
-            first, rows = _peeked(objects(path, layout.encoding), dict)
-            return OpenTable(path, _objects(rows), None if first is None else list(first), keyed=True)
+            first, rows = _peek(objects(path, layout.encoding), dict)
+            return OpenTable(path, _check_objects(rows), None if first is None else list(first), keyed=True)
         case "label text":
-            return OpenTable(path, _label_text(path, layout.encoding), ["label", "text"])
+            return OpenTable(path, _label_text_rows(path, layout.encoding), ["label", "text"])
         case format:
             cells = csv_rows(path, *layout.dialect_of(format), layout.encoding)
-    first, rows = _peeked(cells)
+    first, rows = _peek(cells)
     if first is None:
-        return OpenTable(path, rows, keyed=True)  # empty: no column can be missed
+        return OpenTable(path, rows, keyed=True)  # an empty file: no column can be missing
     if isinstance(first, BadRow):
-        raise AlchemyError(str(first), where=f"{path}:1", hint="the first row says how many cells the others have")
+        raise AlchemyError(str(first), where=f"{path}:1", hint="fix the first row, which sets the number of cells")
     if layout.header and not any(map(str.strip, first)):
         text = "the first row is blank, expected the names of the columns"
         raise AlchemyError(text, where=str(path), hint="is the file empty?")
-    return OpenTable(path, _even(rows, len(first), layout.header), first if layout.header else None)
+    return OpenTable(path, _check_widths(rows, len(first), layout.header), first if layout.header else None)
 
 
 def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    """`(line, value)` of a file with one JSON value a line; what is no JSON is a BadRow."""
+    """Yield `(line, value)` of a file with one JSON value per line; an invalid line is a BadRow."""
     for number, line in read_lines(path, encoding=encoding):
         if line.strip():
             try:
@@ -135,50 +138,50 @@ def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
             except ValueError as error:
                 yield number, BadRow(f"is not JSON: {error}")
             except RecursionError:
-                yield number, BadRow("is JSON that is nested too deep to be read")
+                yield number, BadRow("is JSON that is nested too deeply")
 
 
 def json_items(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    """`(number, value)` of a file that is one JSON list, from 1."""
+    """Yield `(number, value)` of a file that contains a JSON list, counting from 1."""
     with readable(path, 1, encoding), open_text(path, encoding=encoding) as file:
         try:
             items = json.load(file)
         except (json.JSONDecodeError, RecursionError) as error:
-            raise AlchemyError(f"is not JSON: {error}", where=str(path), hint="JSON on each line is jsonl") from error
+            raise AlchemyError(
+                f"is not JSON: {error}", where=str(path), hint="a file with JSON on each line is jsonl"
+            ) from error
     if not isinstance(items, list):
         text = f"is a JSON {type(items).__name__}, expected a list of objects"
-        raise AlchemyError(text, where=str(path), hint="or one object on each line: jsonl")
+        raise AlchemyError(text, where=str(path), hint="a file with one object on each line is jsonl")
     yield from enumerate(items, 1)
 
 
 def parquet_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    """`(number, row)` of a parquet file, from 1; its texts are UTF-8."""
+    """Yield `(number, row)` of a Parquet file, counting from 1; `encoding` is ignored."""
     with open_parquet(path) as file:
         batches = file.iter_batches(batch_size=1024)
         yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
 def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
-    """`(line, cells)` of a csv file, header included; empty lines are passed over.
+    """Yield `(line, cells)` of a csv file, including the header; skip empty lines.
 
-    In a file of one column an empty line is an empty cell, unless nothing comes behind it.
+    In a file with one column, an empty line is an empty cell, except at the end of the file.
     """
-    csv.field_size_limit(LONGEST)  # Python keeps one for all readers, and others may have set it
+    csv.field_size_limit(LONGEST)  # a global setting that other code may have changed
     quoting = {"quotechar": quote, "quoting": csv.QUOTE_MINIMAL} if quote else {"quoting": csv.QUOTE_NONE}
     with open_text(path, encoding=encoding, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True, **quoting)
         columns, empty = 0, []
         while True:
-            line = reader.line_num + 1  # a quoted cell may run over several lines: the first one is named
+            line = reader.line_num + 1  # the first line of the row: a quoted cell may span several
             try:
                 with readable(path, line, encoding):
                     row = next(reader, None)
             except csv.Error as error:
-                if "unexpected end" in str(error):  # all that follows is in that cell: no single row
-                    hint = f"close it, or set quote = '' where {quote} is text"
-                    raise AlchemyError(
-                        "a quote is opened and never closed", where=f"{path}:{line}", hint=hint
-                    ) from error
+                if "unexpected end" in str(error):  # the cell contains the rest of the file, so no row can be skipped
+                    hint = f"close the quote, or set quote = '' if {quote} is part of the text"
+                    raise AlchemyError("a quote is never closed", where=f"{path}:{line}", hint=hint) from error
                 yield line, BadRow(f"is not csv: {error}")
                 continue
             if row is None:
@@ -193,7 +196,7 @@ def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing to see in a text: blanks alone, or signs without width, as a byte order mark is.
+    """Return whether a string contains only whitespace and invisible characters, such as a byte order mark.
 
     >>> is_blank(" \\u200b\\ufeff"), is_blank("a")
     (True, False)
@@ -201,8 +204,8 @@ def is_blank(text: str) -> bool:
     return all(sign.isspace() or unicodedata.category(sign) in ("Cf", "Cc") for sign in text)
 
 
-def _peeked(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, Iterator[tuple[int, Any]]]:
-    """The first row of a kind, and all rows."""
+def _peek(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, Iterator[tuple[int, Any]]]:
+    """Return the first row of a type, and an iterator over all rows."""
     head = []
     for line, row in rows:
         head.append((line, row))
@@ -211,27 +214,27 @@ def _peeked(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, 
     return None, iter(head)
 
 
-def _even(rows: Iterator[tuple[int, Any]], width: int, header: bool) -> Iterator[tuple[int, Any]]:
-    """Rows of as many cells as the first; a separator inside a text would go unnoticed otherwise."""
+def _check_widths(rows: Iterator[tuple[int, Any]], width: int, header: bool) -> Iterator[tuple[int, Any]]:
+    """Replace rows with a wrong number of cells, e.g. because of a delimiter inside text, by a BadRow."""
     for line, row in itertools.islice(rows, int(header), None):
         uneven = isinstance(row, list) and len(row) != width
         yield line, BadRow(f"{len(row)} cells, expected {width} as in the first row") if uneven else row
 
 
-def _objects(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+def _check_objects(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     for line, row in rows:
         known = isinstance(row, dict | BadRow)
         yield line, row if known else BadRow(f"is a {type(row).__name__}, expected an object {{..}}")
 
 
-def _label_text(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
+def _label_text_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(lines_of(path, encoding), 1):
         if line.strip():
-            label, *text = line.split(None, 1)  # a blank or a tab: both are common
+            label, *text = line.split(None, 1)  # separated by a space or a tab; both are common
             yield number, [label, text[0].strip()] if text else BadRow("has no text, expected 'label text'")
 
 
-def _cell(row: Any, key: str | int) -> Any:
+def _get_cell(row: Any, key: str | int) -> Any:
     try:
         return row[key]
     except (KeyError, IndexError, TypeError) as error:

@@ -1,6 +1,6 @@
-"""Tags such as `B-PER` and the spans that they stand for, in every common scheme.
+"""Convert between tags such as `B-PER` and spans, in all common tagging schemes.
 
-Spans are `[start, end, type]`, the end not included. Inside, the letters of all schemes are those of BIOES.
+Spans are `[start, end, type]` with an exclusive end. Internally, the letters of all schemes are mapped to BIOES.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLAIN = {
 
 
 class Scheme:
-    """One scheme, with what it has learned of the tags it was shorten: verdicts are looked up, not found again.
+    """A tagging scheme. `begins` makes an inner tag without a preceding first tag begin a span.
 
     >>> Scheme("BIO").spans(["B-PER", "I-PER", "O", "B-LOC"])
     [[0, 2, 'PER'], [3, 4, 'LOC']]
@@ -36,33 +36,33 @@ class Scheme:
 
     def __init__(self, name: str, *, begins: bool = False) -> None:
         if name not in LETTERS:
-            offer = did_you_mean(name, LETTERS) or f"it may be {', '.join(LETTERS)}"
-            raise AlchemyError(f"there is no scheme {name!r}", hint=offer)
+            hint = did_you_mean(name, LETTERS) or f"choose {', '.join(LETTERS)}"
+            raise AlchemyError(f"unknown scheme {name!r}", hint=hint)
         self.name = name
         self.begins = begins or name == "IOB1"
 
     def read(self, tag: str) -> tuple[str, str]:
-        """The letter of a tag and its type; one that the scheme does not have is a bad row."""
+        """Return the letter and the type of a tag; raise BadRow if the scheme does not have it."""
         return _read(self.name, tag)
 
     def may_follow(self, before: str, tag: str) -> bool:
-        """Whether a tag may stand behind another; `O` stands before the first one, and behind the last."""
+        """Return whether a tag may follow another; use `O` as the tag before the first and after the last one."""
         return _may_follow(self.name, before, tag)
 
     def violations(self, tags: Sequence[str]) -> list[int]:
-        """The places of tags that may not follow the one before them; the end of the sentence is one more place."""
+        """Return the positions of tags that may not follow their predecessor; the last position is the sentence end."""
         pairs = pairwise(["O", *tags, "O"])
-        return [place for place, pair in enumerate(pairs) if not _may_follow(self.name, *pair)]
+        return [position for position, pair in enumerate(pairs) if not _may_follow(self.name, *pair)]
 
-    def in_words(self, tags: Sequence[str], place: int) -> str:
-        """A violation, told."""
+    def describe_violation(self, tags: Sequence[str], place: int) -> str:
+        """Describe a violation."""
         if place == len(tags):
             return f"the sentence ends after {tags[-1]}, which {self.name} does not allow"
-        before = f"follows {tags[place - 1]}" if place else "stands at the beginning"
+        before = f"follows {tags[place - 1]}" if place else "is at the beginning"
         return f"the tag {tags[place]} {before}, which {self.name} does not allow"
 
     def spans(self, tags: Sequence[str]) -> list[list[int | str]]:
-        """The spans of a sentence. A tag inside a span that never began belongs to none, or `begins` one."""
+        """Return the spans of a sentence. An inner tag without a first tag is ignored, unless `begins` is set."""
         spans: list[list[int | str]] = []
         start, kind = -1, ""
         for place, tag in enumerate(tags):
@@ -78,46 +78,46 @@ class Scheme:
         return spans if start < 0 else [*spans, [start, len(tags), kind]]
 
     def tags(self, spans: Sequence[Sequence[int | str]], length: int) -> list[str]:
-        """The tags of a sentence of some length; spans that overlap have none."""
+        """Return the tags of a sentence with `length` tokens; raise BadRow if spans overlap."""
         first, inner, last, only = tuple(LETTERS[self.name])
         tags = ["O"] * length
         before: Sequence[int | str] = (0, 0, "")
         for start, end, kind in sorted(spans, key=lambda span: span[0]):
             start, end = int(start), int(end)
             if start < int(before[1]):
-                raise BadRow(f"the spans {list(before)} and {[start, end, kind]} overlap: no tags can tell them apart")
+                raise BadRow(f"the spans {list(before)} and {[start, end, kind]} overlap, which tags cannot represent")
             letters = [first, *inner * (end - start - 2), last] if end - start > 1 else [only]
             if self.name == "IOB1" and before[1] == start and before[2] == kind:
-                letters[0] = "B"  # only there does this scheme mark a beginning
+                letters[0] = "B"  # IOB1 marks the first token only after a span of the same type
             tags[start:end] = [f"{letter}-{kind}" for letter in letters]
             before = (start, end, kind)
         return tags
 
     def in_bioes(self, tags: Sequence[str]) -> list[str]:
-        """The same spans in tags of BIOES, as scores read them."""
+        """Convert tags to BIOES, which the metrics use."""
         return Scheme("BIOES").tags(self.spans(tags), len(tags))
 
     def all_tags(self, types: Sequence[str]) -> list[str]:
-        """Every tag that there can be: `O` first, then those of each type."""
+        """Return all possible tags: `O`, then those of each type."""
         letters = list(dict.fromkeys(("B" if self.name == "IOB1" else "") + LETTERS[self.name]))
         return ["O", *(f"{letter}-{kind}" for kind in types for letter in letters)]
 
 
-@cache  # of few tags, whatever the number of sentences
+@cache  # there are few distinct tags
 def _read(scheme: str, tag: str) -> tuple[str, str]:
     letter, _, kind = tag.partition("-")
     if tag == "O":
         return "O", ""
     if letter not in PLAIN[scheme] or not kind:
         expected = ", ".join(["O", *(f"{letter}-TYPE" for letter in PLAIN[scheme])])
-        raise BadRow(f"the tag {shorten(tag)} is not of the scheme {scheme}, expected {expected}")
+        raise BadRow(f"the tag {shorten(tag)} is not a {scheme} tag, expected {expected}")
     return PLAIN[scheme][letter], kind
 
 
 @cache
 def _may_follow(scheme: str, before: str, tag: str) -> bool:
     (last, old), (letter, new) = _read(scheme, before), _read(scheme, tag)
-    opened, goes_on = last in "BI", letter in "IE"
-    if scheme != "IOB1" and (goes_on or (opened and "E" in PLAIN[scheme].values())):
-        return opened and goes_on and old == new
+    is_open, continues = last in "BI", letter in "IE"
+    if scheme != "IOB1" and (continues or (is_open and "E" in PLAIN[scheme].values())):
+        return is_open and continues and old == new
     return True

@@ -151,7 +151,7 @@ class FileLogger(AlchemyPlugin):
     def _close(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self.record is not None
         if isinstance(error, Refused):
-            self.record.put_back()
+            self.record.undo_reopen()
             return
         status, reason = self.run.outcome(error)
         self._tell_cost()

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a folder that can be found, read and compared months later."""
+"""Create, update, find and read the record folders of runs."""
 
 from alchemy.records.folder import NoRecord, Record, RecordLike, find, newest
 from alchemy.records.ledger import Ledger

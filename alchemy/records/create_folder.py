@@ -1,4 +1,4 @@
-"""A folder for a new record, on a disk that has room for it."""
+"""Create the folder of a new record and check the free disk space."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from alchemy.errors import AlchemyError
 
-# below this a run would fail in its first minutes, with half a log to show for it
+# with less, a run would fail in its first minutes
 MIN_FREE_BYTES = 16 * 2**20
 
 
 def make_folder(log_dir: Path, name: str) -> Path:
-    """Makes the folder `log_dir/name`, with a number appended if it exists."""
+    """Create the folder `log_dir/name`; append a number if it already exists."""
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(log_dir).free
@@ -24,19 +24,19 @@ def make_folder(log_dir: Path, name: str) -> Path:
             except FileExistsError:
                 folder = log_dir / f"{name}-{again}"
     except OSError as error:
-        raise cannot_write(log_dir, error) from error
+        raise write_error(log_dir, error) from error
     if free < MIN_FREE_BYTES:
         folder.rmdir()
         raise AlchemyError(
-            f"the disk of {log_dir} is full: {free / 2**20:.1f} MiB are free, a run needs {MIN_FREE_BYTES // 2**20}",
-            hint="make room, choose another log_dir, or run with --no-file",
+            f"the disk of {log_dir} is full: {free / 2**20:.1f} MiB free, a run needs {MIN_FREE_BYTES // 2**20}",
+            hint="free some space, choose another log_dir, or run with --no-file",
         )
     return folder
 
 
-def cannot_write(folder: Path, error: OSError) -> AlchemyError:
-    """The error for a record that cannot be written."""
+def write_error(folder: Path, error: OSError) -> AlchemyError:
+    """Return the error for a record folder that cannot be written."""
     return AlchemyError(
-        f"the record folder {folder} cannot be written: {error.strerror or error}",
+        f"cannot write to the record folder {folder}: {error.strerror or error}",
         hint="fix its permissions, choose another log_dir for FileLogger, or run with --no-file",
     )

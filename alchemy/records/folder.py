@@ -1,4 +1,4 @@
-"""The record folder of a run: its `record.json`, its life signs and its end."""
+"""The record folder of a run: `record.json`, heartbeat and final status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from alchemy.config.secrets import hide, hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import lock_file, write_atomic, write_in_place
-from alchemy.records.create_folder import cannot_write, make_folder
+from alchemy.records.create_folder import make_folder, write_error
 from alchemy.records.metrics_file import MetricsFile
 from alchemy.records.record_json import FORMAT, read_fields
 from alchemy.records.symlinks import refuse_links
@@ -30,7 +30,7 @@ LOCK = ".lock"
 
 
 class RecordLike(Protocol):
-    """What a run needs of its record; `NoRecord` is the one that keeps nothing."""
+    """The interface that a run expects of its record; `NoRecord` is the null object."""
 
     @property
     def lines(self) -> int: ...
@@ -43,12 +43,12 @@ class RecordLike(Protocol):
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None: ...
     def note(self, **fields: object) -> None: ...
     def on_removal(self, reopen: Callable[[], None]) -> None: ...
-    def mend(self) -> None: ...
+    def restore_folder(self) -> None: ...
     def finish(self, status: str, reason: str = "") -> None: ...
 
 
 class NoRecord:
-    """A run without a folder: everything that is written is forgotten."""
+    """A null object for a run without a record folder: discards everything."""
 
     lines = generation = 0
     error = ""
@@ -68,7 +68,7 @@ class NoRecord:
     def on_removal(self, reopen: Callable[[], None]) -> None:
         pass
 
-    def mend(self) -> None:
+    def restore_folder(self) -> None:
         pass
 
     def finish(self, status: str, reason: str = "") -> None:
@@ -76,25 +76,27 @@ class NoRecord:
 
 
 class Record:
-    """A record that is being written by the run in this process."""
+    """A record that the run in this process writes."""
 
     def __init__(self, folder: Path, info: dict[str, Any], files: Mapping[str, str] = {}) -> None:
         self.path = folder
         self.info = info
         self.files = files  # name -> content, to recreate a folder that was deleted
-        self.when_resumed: Callable[[], None] = lambda: None  # what is written only once the state was taken up
-        self.before: dict[str, Any] = info  # what it said before it was reopened
+        self.when_resumed: Callable[[], None] = lambda: None  # called once the state is restored
+        self.before: dict[str, Any] = info  # the fields before the record was reopened
         self._lock = contextlib.ExitStack()
         if not self._lock.enter_context(lock_file(folder / LOCK)):
             self._lock.close()
-            raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
+            raise AlchemyError(
+                f"another process is writing to {folder}", hint="wait for it, or stop it with `alchemy stop`"
+            )
         self.series = MetricsFile(folder / "metrics.jsonl", info["gen"])
         self.log = self.series.log
-        self.remarks: list[str] = []  # what was lost; appended to the reason when the record is closed
+        self.remarks: list[str] = []  # data losses; appended to the reason when the record is closed
         self._reopen = [self.series.reopen]
-        self._save_lock, self._mend_lock = threading.Lock(), threading.Lock()
+        self._save_lock, self._restore_lock = threading.Lock(), threading.Lock()
         self._ended = threading.Event()
-        self._heart = threading.Thread(target=self._beat, name="alchemy-heartbeat", daemon=True)
+        self._heartbeat = threading.Thread(target=self._run_heartbeat, name="alchemy-heartbeat", daemon=True)
 
     @classmethod
     def create(
@@ -107,10 +109,10 @@ class Record:
         files: Mapping[str, str] = {},
         **fields: object,
     ) -> Record:
-        """Makes the folder `log_dir/name` with `files` and marks the run as running; raises if it cannot be written.
+        """Create the folder `log_dir/name` with `files` and mark the run as running.
 
-        `record.json` is written last: a run that is killed earlier leaves no record, one that is killed later a
-        complete one.
+        Raises an error if the folder cannot be written. `record.json` is written last: a run killed before that leaves
+        no record, a run killed after it leaves a complete one.
         """
         folder = make_folder(Path(log_dir), name)
         info = {
@@ -118,7 +120,7 @@ class Record:
             "id": folder.name,
             "tag": hide(tag),
             "purpose": purpose,
-            **_running_here(),
+            **_process_fields(),
             "started": now(),
             "cmd": hide_words(sys.argv),
             "cfg_hash": "",
@@ -137,11 +139,11 @@ class Record:
 
     @classmethod
     def reopen(cls, folder: str | Path, **fields: object) -> Record:
-        """Goes on with a record as its next generation; one that is being written is refused."""
+        """Reopen a record as its next generation; raises an error if a run is still writing it."""
         folder = refuse_links(Path(folder))
         info = read_info(folder)
         refuse_running(folder, info)
-        record = cls._open(folder, info | _running_here() | {"gen": info.get("gen", 0) + 1, **fields})
+        record = cls._open(folder, info | _process_fields() | {"gen": info.get("gen", 0) + 1, **fields})
         record.before = info
         return record
 
@@ -153,12 +155,12 @@ class Record:
                 write_atomic(folder / name, text)
             record.note()
         except OSError as error:
-            raise cannot_write(folder, error) from error
-        record._heart.start()
+            raise write_error(folder, error) from error
+        record._heartbeat.start()
         return record
 
-    def put_back(self) -> None:
-        """Leaves the record as it was before it was reopened."""
+    def undo_reopen(self) -> None:
+        """Restore the fields from before `reopen` and close the record."""
         self._ended.set()
         self.series.close()
         self.note(**self.before)
@@ -166,30 +168,30 @@ class Record:
 
     @property
     def generation(self) -> int:
-        """0, and one more after each resume."""
+        """The number of times the run was resumed."""
         return int(self.info["gen"])
 
     @property
     def lines(self) -> int:
-        """Rows of `metrics.jsonl`, with those that a resume has made void."""
+        """The number of lines in `metrics.jsonl`, including those superseded by a resume."""
         return self.series.lines
 
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
-        """Makes the rows after a line void: the run goes on from an earlier state."""
+        """Mark the rows after `from_line` as superseded: the run resumes from an earlier state."""
         self.series.resume(self.generation, from_update, from_line, seconds)
         self.when_resumed()
 
     @property
     def error(self) -> str:
-        """The first trouble that the disk made of a row."""
+        """The first error in writing a row, or an empty string."""
         return self.series.error
 
     def sync(self) -> bool:
-        """Returns when all rows so far are on the disk, or cannot be brought there."""
+        """Wait until all rows are on disk; return False if that fails."""
         return self.series.sync()
 
     def note(self, **fields: object) -> None:
-        """Changes fields of `record.json`; from any thread."""
+        """Update fields of `record.json`. Thread-safe."""
         with self._save_lock:
             self.info.update(fields)
             text = json.dumps(self.info, ensure_ascii=False, indent=1, default=str) + "\n"
@@ -201,12 +203,12 @@ class Record:
                 write_in_place(self.path / INFO, text)
 
     def on_removal(self, reopen: Callable[[], None]) -> None:
-        """Registers a function that recreates an open file of the folder after it was deleted."""
+        """Register a function that recreates an open file after the folder was deleted."""
         self._reopen.append(reopen)
 
-    def mend(self) -> None:
-        """Recreates the folder if it was deleted. Open files keep their content; checkpoints are lost."""
-        with self._mend_lock:
+    def restore_folder(self) -> None:
+        """Recreate the folder if it was deleted. Open files keep their content; checkpoints are lost."""
+        with self._restore_lock:
             if (self.path / LOCK).exists():
                 return
             self.path.mkdir(parents=True, exist_ok=True)
@@ -222,75 +224,75 @@ class Record:
         _warn("{}: {}", self.path, self.remarks[-1])
 
     def finish(self, status: str, reason: str = "", **fields: object) -> None:
-        """Closes the record: its status, why, and all numbers on the disk."""
+        """Close the record: write its final status and reason, and all pending metrics."""
         self._ended.set()
         with self._lock:
             try:
-                self.mend()
+                self.restore_folder()
             finally:
                 self.series.close()
             reasons = "; ".join(text for text in (reason, *self.remarks) if text)
             self.note(status=status, reason=reasons, ended=now(), heartbeat=now(), **fields)
 
-    def _beat(self) -> None:
-        told = False
+    def _run_heartbeat(self) -> None:
+        warned = False
         while not self._ended.wait(HEARTBEAT_SECONDS):
             try:
-                self.mend()
+                self.restore_folder()
                 self.note(heartbeat=now())
-            except Exception as error:  # a full disk must not end the thread that would report its recovery
-                if not told:
-                    _warn("{} cannot be kept up to date: {}", self.path / INFO, error)
-                told = True
+            except Exception as error:  # keep the thread alive: a full disk may recover
+                if not warned:
+                    _warn("cannot update {}: {}", self.path / INFO, error)
+                warned = True
 
 
 def _warn(text: str, *values: object) -> None:
-    from loguru import logger  # here, since lists of records are read without a log
+    from loguru import logger  # here: listing records does not need it
 
     logger.warning(text, *values)
 
 
-def _running_here() -> dict[str, Any]:
-    """What `record.json` says while this process writes it."""
+def _process_fields() -> dict[str, Any]:
+    """Return the `record.json` fields that describe this process."""
     pid = os.getpid()
     life = {"status": "running", "reason": "", "pid": pid, "pid_started": process_start(pid)}
     return life | {"host": socket.gethostname(), "ended": None, "heartbeat": now()}
 
 
 def read_info(folder: str | Path) -> dict[str, Any]:
-    """`record.json` of a folder, with the honest status: a run whose process is gone is not running."""
+    """Read `record.json`; a run whose process is gone has the status killed or lost, not running."""
     info = read_fields(Path(folder) / INFO)
     if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
         info["status"], info["reason"] = "killed", "its process is gone"
     elif info["status"] == "running" and info["host"] != socket.gethostname() and _is_silent(info):
-        info["status"], info["reason"] = "lost", f"no sign of life from {info['host']} since {info['heartbeat']}"
+        info["status"], info["reason"] = "lost", f"no heartbeat from {info['host']} since {info['heartbeat']}"
     return info
 
 
 def refuse_running(folder: Path, info: Mapping[str, Any]) -> None:
-    """An error where the run that writes a record has not ended, here or on another machine."""
+    """Raise an error if the run that writes a record is still running, here or on another machine."""
     if info["status"] == "running":
         here = info["host"] == socket.gethostname()
         where = "" if here else f" on {info['host']}"
-        silence = f"or wait, if it is gone: it counts as lost after {SILENT_SECONDS:g} s without a sign of life"
-        hint = "`alchemy stop` ends it" if here else f"end it there, {silence}"
+        silence = f"or wait if it is gone: it counts as lost after {SILENT_SECONDS:g} s without a heartbeat"
+        hint = "stop it with `alchemy stop`" if here else f"stop it there, {silence}"
         raise AlchemyError(f"{folder} is still running{where}, as process {info['pid']}", hint=hint)
 
 
 def _is_silent(info: Mapping[str, Any]) -> bool:
-    """Whether a run on another machine has missed so many heartbeats that nobody waits for it any more."""
+    """Return whether a run on another machine has missed enough heartbeats to count as lost."""
     last = datetime.datetime.fromisoformat(info["heartbeat"]).astimezone()
     return (datetime.datetime.now().astimezone() - last).total_seconds() > SILENT_SECONDS
 
 
 def is_alive(info: Mapping[str, Any]) -> bool:
-    """Whether the very process that wrote a record still runs here (a number may have been given away again)."""
+    """Return whether the process that writes a record is still running here; a reused PID does not count."""
     start = process_start(info["pid"])
     return start is not None and start == info.get("pid_started")
 
 
 def stop(folder: str | Path) -> dict[str, Any]:
-    """Asks the run that writes `folder` to end at the next step; returns its info."""
+    """Stop the run that writes `folder` at its next step; return its `record.json`."""
     info = read_info(folder)
     if info["status"] != "running":
         raise AlchemyError(f"{folder} is not running: {info['status']}")
@@ -301,11 +303,11 @@ def stop(folder: str | Path) -> dict[str, Any]:
 
 
 def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
-    """The record folder that a path or an id names; `latest` is that of the newest training."""
+    """Return the record folder for a path or an id; `latest` is the latest training run."""
     path = Path(name)
     if not str(name):
-        raise AlchemyError("the name of a record is empty", hint="give a record folder, its name, or 'latest'")
-    if os.path.lexists(path / INFO):  # whatever it is: who reads it says what is wrong with it
+        raise AlchemyError("the record name is empty", hint="pass a record folder, its name, or 'latest'")
+    if os.path.lexists(path / INFO):  # even a broken link: reading it raises the right error
         return path
     if str(name) == "latest":
         return newest(roots, having="ledger.jsonl")
@@ -313,35 +315,33 @@ def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise AlchemyError(f"{name!r} names {len(matches)} records: {', '.join(map(str, matches))}")
+        raise AlchemyError(f"{name!r} matches {len(matches)} records: {', '.join(map(str, matches))}")
     if path.is_dir():
         raise AlchemyError(f"{name} is not a record: it has no {INFO}")
-    raise AlchemyError(f"there is no record {str(name)!r}", hint="give the path of a record folder")
+    raise AlchemyError(f"record not found: {str(name)!r}", hint="pass the path of a record folder")
 
 
 def newest(roots: tuple[str, ...] = (".",), status: str = "", having: str = "") -> Path:
-    """The record that started last below `roots`, of those with a status or a file."""
+    """Return the latest record below `roots`, optionally with a given status or file."""
     for folder, info in read_newest_first([folder for root in roots for folder in folders(Path(root))]):
         if status in ("", info["status"]) and (folder / having).exists():
             return folder
-    raise AlchemyError(f"there is no {status or ''} record below {', '.join(roots)}".replace("  ", " "))
+    raise AlchemyError(f"no {status or ''} record below {', '.join(roots)}".replace("  ", " "))
 
 
 def read_newest_first(found: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Records and what `read_info` says of them; one that cannot be read is skipped with a warning."""
+    """Yield records, latest first, with their `record.json`; skip unreadable ones with a warning."""
     for folder in sorted(found, key=lambda folder: folder.name, reverse=True):
         try:
             info = read_info(folder)
         except AlchemyError as error:
-            from loguru import logger  # here, since lists of records are read without a log
-
-            logger.warning("skipped a record: {}", error)
+            _warn("skipping a record: {}", error)
         else:
             yield folder, info
 
 
 def status_of(folder: Path) -> str:
-    """The status of a record; of one that cannot be read none, so that it does not stand in the way of the others."""
+    """Return the status of a record, or an empty string if it cannot be read."""
     try:
         return str(read_info(folder)["status"])
     except AlchemyError:
@@ -349,7 +349,7 @@ def status_of(folder: Path) -> str:
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """Every record folder below `root`; hidden folders and the insides of records are not entered."""
+    """Yield every record folder below `root`, without entering hidden folders or records."""
     for folder, names, files in os.walk(root):
         if INFO in files:
             names.clear()
@@ -358,11 +358,11 @@ def folders(root: Path) -> Iterator[Path]:
 
 
 def process_start(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None when it is gone (or, elsewhere than on Linux, unknown)."""
+    """Return the start time of a process in ticks since boot: None if it is gone, 0 if unknown (not on Linux)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return None if not _exists(pid) else 0
+        return None if not _process_exists(pid) else 0
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] == "Z" else int(fields[19])
 
@@ -371,7 +371,7 @@ def now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
-def _exists(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

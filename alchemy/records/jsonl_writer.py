@@ -1,4 +1,4 @@
-"""A file of JSON lines, appended to by a thread of its own, so that no disk can hold up a training."""
+"""Append to and read JSON Lines files; a background thread writes, so a slow disk never blocks training."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from typing import Any
 
 from alchemy.files import open_to_append, open_to_read, parse_json, reopen
 
-CAPACITY = 100_000  # rows that may wait for a disk which does not answer
-FLUSH_SECONDS = 0.5  # how much of a run that is killed from outside may be missing
-PATIENCE_SECONDS = 10.0  # how long the end of a run waits for the disk
-LONGEST = 2**24  # bytes of a line; what is longer is no row
+CAPACITY = 100_000  # rows that may wait for a disk that does not respond
+FLUSH_SECONDS = 0.5  # at most this much is lost when the process is killed
+PATIENCE_SECONDS = 10.0  # how long closing waits for the disk
+LONGEST = 2**24  # bytes of a line; a longer one is not a row
 
 encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class JsonlWriter:
-    """Appends rows. Trouble with the disk is counted and never raised; only a file that cannot be opened is an error.
+    """Appends rows. Write errors are counted, not raised; only a file that cannot be opened raises an error.
 
-    `append` puts a line into a list and returns; twice a second the thread writes what is there. What a disk refuses is
-    tried again until the journal is closed, and while more than `capacity` rows wait, new ones are dropped.
-    `lines` is the number of lines that the file has once all that was taken has been written.
+    `append` adds a line to a queue and returns; a thread writes the queue twice a second. Failed writes are retried
+    until the writer is closed. While more than `capacity` rows are queued, new ones are dropped. `lines` is the number
+    of lines in the file once all queued rows are written.
     """
 
     def __init__(self, path: Path, *, capacity: int = CAPACITY) -> None:
@@ -38,18 +38,18 @@ class JsonlWriter:
         self._pid = os.getpid()
         self._file = open_to_append(path)
         self.lines, cut = count_lines(path)
-        if cut:  # a crash left half a line behind; it stays a line, which readers pass over
+        if cut:  # a crash left an incomplete line: end it, readers skip it
             os.write(self._file, b"\n")
-        self._taken = self._written = self._rounds = 0
-        self._waiting: list[Callable[[], bytes]] = []
-        self._hurry = self._closing = False
-        self._turn, self._using = threading.Condition(), threading.Lock()  # of the rows, of the file
-        self._thread = threading.Thread(target=self._work, name=f"alchemy-{path.name}", daemon=True)
+        self._accepted = self._written = self._rounds = 0
+        self._queue: list[Callable[[], bytes]] = []
+        self._flush_now = self._closing = False
+        self._changed, self._file_lock = threading.Condition(), threading.Lock()  # guard the queue and the file
+        self._thread = threading.Thread(target=self._run, name=f"alchemy-{path.name}", daemon=True)
         self._thread.start()
         atexit.register(self.close)
 
     def append(self, row: Mapping[str, Any]) -> bool:
-        """Takes a row; whether it was taken. A forked loader worker, which has no thread, writes nothing."""
+        """Queue a row; return whether it was accepted. Does nothing in a forked loader worker, which has no thread."""
         try:
             text = encode(row)
         except (TypeError, ValueError) as error:
@@ -57,7 +57,7 @@ class JsonlWriter:
         return self.append_lines(text)
 
     def append_lines(self, *texts: str) -> bool:
-        """Takes rows that are JSON already; all of them, or none."""
+        """Queue rows that are already encoded as JSON: all of them or none."""
         try:
             lines = "".join(f"{text}\n" for text in texts).encode()
         except UnicodeEncodeError as error:
@@ -65,67 +65,67 @@ class JsonlWriter:
         return self.append_later(lambda: lines, len(texts))
 
     def append_later(self, encoded: Callable[[], bytes], rows: int = 1) -> bool:
-        """Takes rows that the thread encodes when it writes them; `encoded` returns whole lines, and never raises."""
+        """Queue rows that the thread encodes when it writes them; `encoded` returns complete lines and never raises."""
         if os.getpid() != self._pid:
             return False
-        with self._turn:
+        with self._changed:
             if self._closing:
-                return self._drop("it is closed", rows)
-            if self._taken - self._written >= self.capacity:
-                return self._drop("the disk does not keep up", rows)
-            self._waiting.append(encoded)
-            self._taken += rows
+                return self._drop("the file is closed", rows)
+            if self._accepted - self._written >= self.capacity:
+                return self._drop("the disk is too slow", rows)
+            self._queue.append(encoded)
+            self._accepted += rows
             self.lines += rows
         return True
 
     def flush(self, timeout: float = PATIENCE_SECONDS) -> bool:
-        """Waits until all rows taken so far are handed to the system; False when that fails or takes too long."""
+        """Wait until all queued rows are passed to the operating system; return False on failure or timeout."""
         if os.getpid() != self._pid:
             return False
-        with self._turn:
-            goal, rounds = self._taken, self._rounds + 2  # one under way may have begun before the last rows came
+        with self._changed:
+            goal, rounds = self._accepted, self._rounds + 2  # the current round may have started before the last rows
             while self._written < goal and self._rounds < rounds and self._thread.is_alive() and timeout > 0:
-                self._hurry = True
-                self._turn.notify_all()
+                self._flush_now = True
+                self._changed.notify_all()
                 begin = time.monotonic()
-                self._turn.wait(timeout)
+                self._changed.wait(timeout)
                 timeout -= time.monotonic() - begin
             return self._written >= goal
 
     def sync(self) -> bool:
-        """Waits until all rows taken so far are on the disk; for a thread that saves a state which counts them."""
+        """Wait until all queued rows are on disk; return False on failure."""
         if not self.flush():
             return False
         try:
-            with self._using:
+            with self._file_lock:
                 os.fsync(self._file)
-        except OSError as error:  # also: closed meanwhile, or no file that can be synced
+        except OSError as error:  # also if closed meanwhile, or not a file that can be synced
             self.error = self.error or str(error)
             return False
         return True
 
     def reopen(self) -> None:
-        """Recreates the file with its content if it was deleted."""
-        with self._using:
+        """Recreate the file with its content if it was deleted."""
+        with self._file_lock:
             if not self._closing:
                 self._file = reopen(self._file, self.path)
 
     def close(self) -> None:
-        """Writes what can be written; what cannot is counted as dropped."""
+        """Write the queued rows and close the file; count unwritten rows as dropped."""
         if os.getpid() != self._pid or self._closing:
             return
         atexit.unregister(self.close)
-        with self._turn:
+        with self._changed:
             self._closing = True
-            self._turn.notify_all()
+            self._changed.notify_all()
         self._thread.join(PATIENCE_SECONDS)
-        lost = self._taken - self._written
+        lost = self._accepted - self._written
         if lost:
             self.lines -= lost
             self.dropped += lost
-            self.error = self.error or "the disk does not answer"
+            self.error = self.error or "the disk does not respond"
         if not self._thread.is_alive():
-            with self._using:
+            with self._file_lock:
                 os.close(self._file)
 
     def _drop(self, error: str, rows: int = 1) -> bool:
@@ -133,25 +133,25 @@ class JsonlWriter:
         self.error = self.error or error
         return False
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         rest, closing = b"", False
         while not closing:
-            with self._turn:
-                self._turn.wait_for(lambda: self._hurry or self._closing, FLUSH_SECONDS)
-                self._hurry, closing = False, self._closing
-                taken, rows, self._waiting = self._taken, self._waiting, []
+            with self._changed:
+                self._changed.wait_for(lambda: self._flush_now or self._closing, FLUSH_SECONDS)
+                self._flush_now, closing = False, self._closing
+                taken, rows, self._queue = self._accepted, self._queue, []
             rest = self._write(rest, rows)
-            with self._turn:
+            with self._changed:
                 self._written = taken - rest.count(b"\n")
                 self._rounds += 1
-                self._turn.notify_all()
+                self._changed.notify_all()
 
     def _write(self, rest: bytes, rows: list[Callable[[], bytes]]) -> bytes:
-        """Hands rows to the system; returns the bytes that it did not take."""
+        """Write rows to the file; return the bytes that could not be written."""
         begin = time.thread_time()
         data = b"".join([rest, *(encoded() for encoded in rows)])
         try:
-            with self._using:
+            with self._file_lock:
                 while data:
                     data = data[os.write(self._file, data) :]
         except OSError as error:
@@ -160,11 +160,11 @@ class JsonlWriter:
         return data
 
 
-class Journalled:
-    """What keeps its rows in a journal, and can say what was lost and what it has cost."""
+class JournaledMixin:
+    """A mixin for classes that write rows with a `JsonlWriter`: reports dropped rows, errors and cost."""
 
     _journal: JsonlWriter | NoJsonlWriter
-    calling = 0.0  # seconds taken from the loop
+    calling = 0.0  # seconds spent in the training loop
 
     @property
     def dropped(self) -> int:
@@ -176,12 +176,12 @@ class Journalled:
 
     @property
     def cost(self) -> dict[str, float]:
-        """Seconds taken from the loop, and CPU seconds of the thread that writes."""
+        """Seconds spent in the training loop, and CPU seconds of the writer thread."""
         return {"calling": self.calling, "writing": self._journal.writing}
 
 
 def count_lines(path: str | Path) -> tuple[int, bool]:
-    """How many lines a file has, and whether the last one is cut off; the half line counts."""
+    """Return the number of lines in a file, and whether the last one is incomplete; an incomplete line counts."""
     lines, last = 0, b"\n"
     if not stat.S_ISREG(os.stat(path).st_mode):  # a device: reading it may never end
         return 0, False
@@ -192,16 +192,16 @@ def count_lines(path: str | Path) -> tuple[int, bool]:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """`(number of the line from 1, row)`; None for a line that is no row: cut off by a crash, or damaged.
+    """Yield `(line number from 1, row)`; the row is None for a line that is truncated or damaged.
 
-    A last line without its end is not there yet, and is passed over.
+    A last line without a newline is still being written, and is skipped.
     """
     with open_to_read(path) as file:
-        number, begun = 1, False  # whether the line has begun before what is read now
+        number, begun = 1, False  # whether this part continues a line
         while part := file.readline(LONGEST):
             if part.endswith(b"\n"):
                 row = None
-                with contextlib.suppress(ValueError):  # also: bytes that are no text
+                with contextlib.suppress(ValueError):  # also for bytes that are not UTF-8
                     row = None if begun else parse_json(part)
                 yield number, row if isinstance(row, dict) else None
                 number, begun = number + 1, False
@@ -210,7 +210,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def drop_superseded(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int, dict[str, Any] | None]]:
-    """The lines that count: a resume says how many lines before it are kept, and the others are dead.
+    """Return the valid lines: a resume event gives the number of earlier lines to keep, and supersedes the others.
 
     >>> event = {"event": "resume", "gen": 1, "from_update": 1, "from_line": 1}
     >>> drop_superseded(iter([(1, {"update": 1}), (2, {"update": 2}), (3, None), (4, event), (5, {"update": 2})]))
@@ -228,7 +228,7 @@ def drop_superseded(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[
 
 
 class NoJsonlWriter:
-    """What the processes have that do not write."""
+    """A null object for processes that do not write."""
 
     lines = dropped = 0
     writing, error = 0.0, ""

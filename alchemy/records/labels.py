@@ -1,4 +1,4 @@
-"""Where a record keeps the names of the labels that the numbers of its model stand for."""
+"""Locate and read the label names of a record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from alchemy.files import read_json
 
 
 def labels_file(record: str | Path, field: str) -> Path:
-    """The file for a field of numbers: a JSON list, in which the place of a name is its number.
+    """Return the label file of a field: a JSON list of names in which the index of a name is its id.
 
     >>> labels_file("records/x", "label_id").as_posix()
     'records/x/labels/label_id.json'
@@ -19,13 +19,13 @@ def labels_file(record: str | Path, field: str) -> Path:
 
 
 def read_names(file: str | Path) -> list[str]:
-    """The names in such a file."""
+    """Read the list of names in a label file."""
     try:
         names = read_json(file)
     except OSError as error:
-        raise AlchemyError(f"cannot be read: {error.strerror or error}", where=str(file)) from error
+        raise AlchemyError(f"cannot read the file: {error.strerror or error}", where=str(file)) from error
     except ValueError as error:
-        raise AlchemyError(f"is not JSON: {error}", where=str(file), hint="it has a list of names") from error
+        raise AlchemyError(f"invalid JSON: {error}", where=str(file), hint="expected a list of names") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise AlchemyError("is no list of names", where=str(file), hint='write ["good", "bad"]')
+        raise AlchemyError("expected a list of names", where=str(file), hint='for example ["good", "bad"]')
     return names

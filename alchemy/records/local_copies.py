@@ -1,4 +1,4 @@
-"""What a record keeps of the files that its config names, and a config that reads these copies in their place."""
+"""Locate the copies of files that a record keeps, and point a config to them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from alchemy.records.symlinks import refuse_links
 from alchemy.records.tokenizers import tokenizer_folder
 from alchemy.registry import parameters, resolve
 
-TASK_LABELS = "task"  # the labels of a task stand beside those of fields, under a name that no field has
+TASK_LABELS = "task"  # file name for the labels of the task; no field has this name
 
 
 def encoder_folder(record: str | Path, path: str | Path) -> Path:
-    """Where a record keeps the architecture of a pretrained encoder, by the name of its folder.
+    """Return the folder in which a record keeps the architecture of a pretrained encoder.
 
     >>> encoder_folder("records/x", "models/bert-tiny/").as_posix()
     'records/x/encoder/bert-tiny'
@@ -32,7 +32,7 @@ def has_best(record: Path) -> bool:
 
 
 def best_checkpoint(record: Path, name: str = "best") -> Path:
-    """The folder with the weights that a record keeps under `name`: those of a pipe, or a checkpoint."""
+    """Return the folder of the weights named `name`, whether a pipe saved them or they are a checkpoint."""
     path = next((path for path in (record / "checkpt" / name, record / "state" / name) if path.exists()), None)
     if path is None:
         kept = sorted({entry.name for folder in ("checkpt", "state") for entry in (record / folder).glob("[!.]*")})
@@ -43,7 +43,7 @@ def best_checkpoint(record: Path, name: str = "best") -> Path:
 
 
 def config_of(record: Path) -> Path:
-    """The file with the config that a record was made by."""
+    """Return the config file of a record."""
     config = refuse_links(record) / "cfg.toml"
     if not config.is_file():
         raise AlchemyError(f"{record} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
@@ -51,25 +51,25 @@ def config_of(record: Path) -> Path:
 
 
 def use_local_copies(document: Document, record: Path, overrides: Sequence[str] = ()) -> list[str]:
-    """Lets a config do with what a record has, but for what `overrides` say; returns the fields of its tokenizers."""
+    """Point a config to the copies in a record, except for keys in `overrides`; return the tokenizer fields changed."""
     _use_own_weights(document, record)
-    told = {text.partition("=")[0].strip().rpartition(".")[2] for text in overrides}
-    if "labels" not in told:
+    overridden = {text.partition("=")[0].strip().rpartition(".")[2] for text in overrides}
+    if "labels" not in overridden:
         use_own_labels(document, record)
-    _use_own_sides(document, record, told)
-    return [] if "tokenizer" in told else use_own_tokenizers(document, record)
+    _use_own_sides(document, record, overridden)
+    return [] if "tokenizer" in overridden else use_own_tokenizers(document, record)
 
 
 def use_own_tokenizers(
     document: Document, record: Path, same: Callable[[Any, Path], bool] = lambda named, own: False
 ) -> list[str]:
-    """Lets the pipes, the task and the model of a config encode with the copies that a record has.
+    """Point the pipes, the task and the model of a config to the tokenizers in a record.
 
-    Returns the fields that they make. The folders that the config names may be gone, or hold another vocabulary by now;
-    one that is the `same` is left.
+    The folders named in the config may be gone, or contain another vocabulary by now; a folder that is the `same` as
+    the copy is kept. Returns the fields that the tokenizers produce.
     """
     changed: list[str] = []
-    # pipes name the field that they make, models the one that they read
+    # pipes name the field that they produce, models the field that they read
     for section, key in (("task", "to"), ("model", "ids")):
         for table in _tables(document.get(section)):
             field = str(table.get(key, "input_ids"))
@@ -80,11 +80,11 @@ def use_own_tokenizers(
     return changed
 
 
-def _use_own_sides(document: Document, record: Path, told: Container[str] = ()) -> None:
-    """Lets a task on pairs have the tokenizers of both sides, which its corpora had, without looking at these."""
+def _use_own_sides(document: Document, record: Path, overridden: Container[str] = ()) -> None:
+    """Point a task on pairs to the source and target tokenizers in a record, so that it need not read its corpora."""
     task = document.get("task")
     folders = {f"{side}_tokenizer": tokenizer_folder(record, side) for side in ("source", "target")}
-    own = {key: folder for key, folder in folders.items() if folder.is_dir() and key not in told}
+    own = {key: folder for key, folder in folders.items() if folder.is_dir() and key not in overridden}
     if not own or not isinstance(task, Table):
         return
     taken, _ = parameters(resolve(str(task.get("type"))))
@@ -94,7 +94,7 @@ def _use_own_sides(document: Document, record: Path, told: Container[str] = ()) 
 
 
 def use_own_labels(document: Document, record: Path) -> None:
-    """Lets the task have the labels that it was trained with, in their order, without looking at the training data."""
+    """Point the task to the labels in a record, in their order, so that it need not read the training data."""
     task, file = document.get("task"), labels_file(record, TASK_LABELS)
     if isinstance(task, Table) and file.is_file():
         task["labels"] = str(file)
@@ -103,21 +103,21 @@ def use_own_labels(document: Document, record: Path) -> None:
 
 
 def _use_own_names(table: Table, record: Path) -> None:
-    """Lets a processor number labels as the record does, where a file has their names: it may be gone, or another."""
+    """Point a processor with a label file to the labels in a record: the original may be gone or changed."""
     key = next((key for key in ("labels", "tags", "types") if isinstance(table.get(key), str)), "")
-    # the numbers of several labels a sample stand in a field of another name
+    # multi-label data uses another field
     fields = ("label_ids",) if table.get("kind") == "multi" else ("label_id", "label_ids")
     files = [labels_file(record, field) for field in (fields if key == "labels" else ("tag_ids",))]
     own = next((file for file in files if file.is_file()), None)
     if key and own is not None:
         table.pop(key)
-        table["labels" if key == "labels" else "tags"] = str(own)  # the tags that its types have
+        table["labels" if key == "labels" else "tags"] = str(own)  # the tags derived from its types
 
 
 def _use_own_weights(document: Document, record: Path) -> None:
-    """Lets the model be built without what its weights began with: a checkpoint has them all.
+    """Let the model be built without its initial weights: a checkpoint contains all of them.
 
-    Pretrained encoders take their architecture from the record, and files of word vectors are not read.
+    Pretrained encoders take their architecture from the record, and word-vector files are not read.
     """
     for table in _tables(document.get("model")):
         path = table.get("path")
@@ -128,7 +128,7 @@ def _use_own_weights(document: Document, record: Path) -> None:
 
 
 def _tables(value: object) -> Iterator[Table]:
-    """A table and all those inside it."""
+    """Yield a table and all nested tables."""
     if isinstance(value, Table):
         yield value
     for inner in value.items() if isinstance(value, Table) else enumerate(value) if isinstance(value, list) else ():

@@ -1,4 +1,4 @@
-"""Links in a record that leave it: a record that came from elsewhere could use them to reach the user's own files."""
+"""Reject symbolic links that point outside a record: an untrusted record could use them to reach the user's files."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 
 from alchemy.errors import AlchemyError
 
-MOST_NAMED = 5
-BACKUP = "backup"  # a copy of code, which may hold links; it is replaced as a whole, and never read
+MAX_LISTED = 5
+BACKUP = "backup"  # a copy of the code, which may contain links; it is never read, and only replaced as a whole
 
 
 def refuse_links(record: Path) -> Path:
-    """The record itself, or an error if a link in it leads out of it; the path to a record may have links.
+    """Return the record; raises an error if a link inside it points outside. The path to the record may have links.
 
-    It is looked at once, when a record is opened: links that another process makes after that are not seen.
+    The check is done once, when a record is opened: it does not see links created later by another process.
     """
     found = sorted(_links_out(record))
     if found:
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
         raise AlchemyError(
-            f"{record} has links that lead out of it: {', '.join(found[:MOST_NAMED])}{more}",
-            hint="remove them, or put the files themselves in their place",
+            f"{record} contains links that point outside it: {', '.join(found[:MAX_LISTED])}{more}",
+            hint="remove them, or replace them with the files themselves",
         )
     return record
 
 
 def path_inside(record: Path, name: str) -> Path:
-    """A path in a record, or an error if a link, as those that its backup may hold, leads out of it."""
+    """Return a path in a record; raises an error if a link (its backup may contain some) points outside."""
     path, root = record / name, os.path.realpath(record)
     if not os.path.realpath(path).startswith(root + os.sep):
-        raise AlchemyError(f"{path} leads out of the record, through a link", hint="remove the link")
+        raise AlchemyError(f"{path} points outside the record through a link", hint="remove the link")
     return path
 
 

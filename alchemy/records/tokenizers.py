@@ -1,4 +1,4 @@
-"""Where a record keeps the tokenizers that made the ids of its model."""
+"""Locate the tokenizers of a record."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 
 def tokenizer_folder(record: str | Path, field: str) -> Path:
-    """The folder of the tokenizer of a field.
+    """Return the folder of a field's tokenizer.
 
     >>> tokenizer_folder("records/x", "../ids").as_posix()
     'records/x/tokenizer/%2E%2E%2Fids'
     """
-    return Path(record) / "tokenizer" / quote(field, safe="").replace(".", "%2E")  # "..", too, is a folder of its own
+    return Path(record) / "tokenizer" / quote(field, safe="").replace(".", "%2E")  # also escapes ".."

@@ -41,7 +41,7 @@ class Training:
         self.optim.step()
         self.update += 1
         if score is not None:
-            self.keeper.scored("dev", {"f1": score}, self.where, mid_window)
+            self.keeper.after_evaluation("dev", {"f1": score}, self.where, mid_window)
         self.keeper.after_update(self.where)
 
     def steps(self, count: int) -> None:

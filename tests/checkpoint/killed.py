@@ -52,7 +52,7 @@ def child(state: Path, acknowledged: int) -> None:
     while True:
         counter.step()
         where = Where(counter.update, 0, counter.update)
-        keeper.scored("dev", {"f1": float(counter.update % 7)}, where)
+        keeper.after_evaluation("dev", {"f1": float(counter.update % 7)}, where)
         keeper.after_update(where)
         if counter.update % 3 == 0:
             keeper.saver.wait()

@@ -109,4 +109,4 @@ def test_without_memory_or_a_thread_it_is_written_at_once(
         assert verify(tmp_path / f"u{update}") == ""
     saver.close()
     assert saver.failed == 0
-    assert [text.partition(":")[0] for text in said] == ["checkpoints are written while training waits"]
+    assert [text.partition(":")[0] for text in said] == ["saving checkpoints synchronously"]

@@ -87,7 +87,7 @@ def survive(fault: dict[str, Any], how: str, file: str, place: int) -> None:
         newest, passed = newest_valid(state)
         assert newest == state / f"u{expected}"
         assert [sentence.split(":")[0] for sentence in passed] == (
-            [] if how == "none" else [f"state/u{complete[-1]} was passed over"]
+            [] if how == "none" else [f"skipping state/u{complete[-1]}"]
         )
         clear_leftovers(state)
         assert sorted(path.name for path in state.iterdir()) == [f"u{update}" for update in complete]
@@ -159,20 +159,20 @@ def test_what_was_read_outlives_its_file(tmp_path: Path) -> None:
     ("spoil", "sentence"),
     [
         (lambda folder: (folder / MANIFEST).unlink(), "it has no manifest.json"),
-        (lambda folder: (folder / MANIFEST).write_text("[]"), "manifest.json cannot be trusted: it is no table"),
+        (lambda folder: (folder / MANIFEST).write_text("[]"), "invalid manifest.json: expected a JSON object"),
         (lambda folder: (folder / "state.json").unlink(), "state.json is missing"),
-        (lambda folder: (folder / "state.json").write_text("{}"), "state.json has 2 bytes, its manifest says 22"),
+        (lambda folder: (folder / "state.json").write_text("{}"), "state.json has 2 bytes, expected 22"),
         (
             lambda folder: (folder / "state.json").write_text('{"parts":{"update":8}}'),
-            "the content of state.json has changed: its hash is not the one in the manifest",
+            "the content of state.json has changed: its hash does not match the manifest",
         ),
         (
             lambda folder: _edit(folder, update=8),
-            "manifest.json cannot be trusted: its own hash does not fit its content",
+            "invalid manifest.json: its hash does not match its content",
         ),
         (
             lambda folder: _edit(folder, format=2),
-            "manifest.json cannot be trusted: it has format 2, this version reads 1",
+            "invalid manifest.json: unsupported format 2, expected 1",
         ),
     ],
 )
@@ -194,7 +194,7 @@ def test_weights_alone_are_passed_over_by_a_resume_only(tmp_path: Path) -> None:
     newest, passed = newest_valid(tmp_path / "state")
     assert newest is not None
     assert newest.name == "u1"
-    assert passed == ["state/u2 was passed over: it holds only weights"]
+    assert passed == ["skipping state/u2: it contains only weights"]
     assert newest_valid(tmp_path / "state", kind="") == (tmp_path / "state" / "u2", [])
 
 
@@ -217,10 +217,10 @@ def test_only_leftovers_are_cleared_and_an_interrupted_swap_is_undone(tmp_path: 
 
 
 def test_a_folder_that_is_none_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(AlchemyError, match=r"is no checkpoint that can be read: it has no manifest\.json"):
+    with pytest.raises(AlchemyError, match=r"cannot read the checkpoint .*: it has no manifest\.json"):
         read(tmp_path)
     (tmp_path / "x.safetensors").write_bytes(b"abc")
-    with pytest.raises(AlchemyError, match=r"x\.safetensors' cannot be read"):
+    with pytest.raises(AlchemyError, match=r"cannot read .*x\.safetensors"):
         read_tensors(tmp_path / "x.safetensors")
-    with pytest.raises(AlchemyError, match=r"there is no y\.safetensors in"):
+    with pytest.raises(AlchemyError, match=r"y\.safetensors not found in"):
         read_tensors(tmp_path / "y.safetensors")

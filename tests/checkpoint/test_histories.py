@@ -51,7 +51,7 @@ class History:
     def step(self, score: float | None, mid_window: bool) -> None:
         self.counter.step()
         if score is not None:
-            self.keeper.scored("dev", {"f1": score}, self.where, mid_window)
+            self.keeper.after_evaluation("dev", {"f1": score}, self.where, mid_window)
         self.keeper.after_update(self.where)
 
     def epoch(self) -> None:

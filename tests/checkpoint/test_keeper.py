@@ -160,7 +160,7 @@ def test_a_best_amid_a_window_is_saved_at_once_as_weights(train: Any, tmp_path: 
     training.step()
     training.step()
     weights = training.values()
-    training.keeper.scored("dev", {"f1": 1.0}, training.where, mid_window=True)
+    training.keeper.after_evaluation("dev", {"f1": 1.0}, training.where, mid_window=True)
     training.keeper.saver.wait()
     assert names(state) == ["u2", "u2-2"]
     assert read_manifest(state / "best").kind == "weights"
@@ -173,18 +173,18 @@ def test_a_best_amid_a_window_is_saved_at_once_as_weights(train: Any, tmp_path: 
     again = train(monitor="dev/f1")
     place = again.keeper.restore()
     assert place["folder"].name == "u2"
-    assert place["passed"] == ["state/u2-2 was passed over: it holds only weights"]
+    assert place["passed"] == ["skipping state/u2-2: it contains only weights"]
     assert same(again.values(), weights)
 
 
 def test_weights_that_have_moved_on_are_not_saved_as_the_best(train: Any, tmp_path: Path, said: list[str]) -> None:
     training = train(monitor="dev/f1", every={})
     training.step()
-    training.keeper.scored("dev", {"f1": 1.0}, training.where)  # the loop should have said that it is amid a window
+    training.keeper.after_evaluation("dev", {"f1": 1.0}, training.where)  # wrong: within a window
     training.step()
     training.keeper.close()
     assert names(tmp_path / "state") == []
-    assert "the best weights, of update 1, were not saved: they have changed since" in said
+    assert "the best weights (update 1) were not saved: they have changed since" in said
 
 
 def test_a_state_that_is_there_is_not_written_again(train: Any, tmp_path: Path) -> None:
@@ -221,15 +221,15 @@ def test_restoring_is_strict(train: Any) -> None:
     train().steps(2)
     extra = train()
     extra.keeper.parts["pipe"] = Holder()
-    with pytest.raises(AlchemyError, match=r"state/u2 has no state of 'pipe'; go on with the config that wrote it"):
+    with pytest.raises(AlchemyError, match=r"state/u2 has no state for 'pipe'; resume with the config that wrote it"):
         extra.keeper.restore()
     fewer = train()
     del fewer.keeper.parts["optim"]
-    with pytest.raises(AlchemyError, match="state/u2 has the state of 'optim', which this run does not have"):
+    with pytest.raises(AlchemyError, match="state/u2 has state for 'optim', which this run does not have"):
         fewer.keeper.restore()
     other = train()
     other.module.append(nn.Linear(1, 1))
-    with pytest.raises(AlchemyError, match="the part 'model' cannot take its saved state: RuntimeError"):
+    with pytest.raises(AlchemyError, match=r"load_state_dict\(\) of the part 'model' failed: RuntimeError"):
         other.keeper.restore()
 
 
@@ -239,7 +239,7 @@ def test_newer_broken_ones_are_passed_over_with_a_word(train: Any, tmp_path: Pat
     again = train(last=3)
     assert again.keeper.restore()["update"] == 4
     size = read_manifest(tmp_path / "state" / "u4").files["model.safetensors"].bytes
-    assert f"state/u6 was passed over: model.safetensors has 4 bytes, its manifest says {size}" in said
+    assert f"skipping state/u6: model.safetensors has 4 bytes, expected {size}" in said
     again.update = 4
     again.steps(2)
     assert names(tmp_path / "state") == ["u2", "u4", "u6-2"]  # the broken one makes room
@@ -254,7 +254,7 @@ def test_leftovers_of_a_killed_save_are_removed_at_the_next_start(train: Any, tm
     (tmp_path / "state" / ".tmp-99-u4").mkdir()
     train().keeper.restore()
     assert not (tmp_path / "state" / ".tmp-99-u4").exists()
-    assert "removed what an interrupted save left behind: .tmp-99-u4" in said
+    assert "removed leftovers of an interrupted save: .tmp-99-u4" in said
 
 
 def test_a_file_system_without_links_gets_copies(train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,16 +279,16 @@ def test_a_long_wait_for_the_one_before_is_told(train: Any, monkeypatch: pytest.
     training.keeper.saver.before = lambda state: time.sleep(0.02)
     with warned("DEBUG") as said:
         training.steps(2)
-    assert any("s for the checkpoint before this one: save less often" in line for line in said)
+    assert any("s for the previous checkpoint: save less often" in line for line in said)
 
 
 def test_a_metric_that_is_not_there_is_told_once(train: Any, said: list[str]) -> None:
     keeper = train(monitor="dev/f2").keeper
     for _ in range(2):
-        keeper.scored("dev", {"f1": 1.0, "loss": 2.0}, Where(1, 0, 1))
-        keeper.scored("test", {}, Where(1, 0, 1))
-    text = "monitor = 'dev/f2' is not among the scores of 'dev'; the evaluation gave f1, loss"
-    assert said == [f"no best model is kept: {text}"]
+        keeper.after_evaluation("dev", {"f1": 1.0, "loss": 2.0}, Where(1, 0, 1))
+        keeper.after_evaluation("test", {}, Where(1, 0, 1))
+    text = "monitor = 'dev/f2' is not among the scores of 'dev'; the evaluation returned f1, loss"
+    assert said == [f"cannot keep the best model: {text}"]
 
 
 @pytest.mark.parametrize(

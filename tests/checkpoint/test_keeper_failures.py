@@ -28,10 +28,10 @@ def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: l
     training.step()
     training.keeper.saver.wait()
     assert training.keeper.failed == 2
-    told = [line for line in said if "could not be written" in line]
+    told = [line for line in said if "could not write the checkpoint" in line]
     assert told[0] == (
-        "the checkpoint u3 could not be written: OSError: [Errno 28] No space left on device; state/u2 is still valid, "
-        "and the previous best is the best again; the next is tried when it is due (1 failed so far)"
+        "could not write the checkpoint u3: OSError: [Errno 28] No space left on device; state/u2 is still valid, "
+        "and the previous best is the best again; will retry at the next interval (1 failed so far)"
     )
     assert names(state) == ["u2"]
     assert list(state.glob(".tmp-*")) == []
@@ -77,7 +77,7 @@ def test_names_that_were_not_given_are_given_after_the_next_save(
         training.keeper.saver.wait()
     assert said[-1] == (
         "u2 is saved, but last and best could not be updated: [Errno 28] No space left on device; "
-        "retried after the next save"
+        "will retry after the next save"
     )
     assert training.keeper.unsaved == ""
     again = train(monitor="dev/f1", every=1)  # a resume does it as well
@@ -117,7 +117,7 @@ def test_a_save_that_fails_at_the_end_says_so(train: Any, said: list[str]) -> No
     training.keeper.saver.disk = FaultyDisk(call=3)
     training.step()
     assert training.keeper.save(training.where, "end") is None
-    assert any("there is none yet" in line for line in said)
+    assert any("no checkpoint yet" in line for line in said)
     training.keeper.saver.disk = Disk()
     assert training.keeper.save(training.where, "end").name == "u1"
 
@@ -127,8 +127,8 @@ def test_a_part_that_cannot_give_its_state_does_not_stop_the_run(train: Any, tmp
     training.keeper.parts["broken"] = Broken()
     training.steps(2)
     assert training.keeper.failed == 1
-    assert "the checkpoint u2 could not be written" in said[-1]
-    assert "the part 'broken' cannot give its state: RuntimeError('not now')" in said[-1]
+    assert "could not write the checkpoint u2" in said[-1]
+    assert "state_dict() of the part 'broken' failed: RuntimeError('not now')" in said[-1]
 
 
 class Broken:
@@ -145,7 +145,7 @@ def test_what_cannot_be_saved_is_named_once(train: Any, said: list[str]) -> None
     training.steps(3)
     warnings = [line for line in said if "leave out" in line]
     assert warnings == [
-        "checkpoints leave out what is neither a JSON value nor a tensor: pipe.hook (builtin_function_or_method)"
+        "checkpoints leave out values that are neither JSON nor tensors: pipe.hook (builtin_function_or_method)"
     ]
     again = train()
     again.keeper.parts["pipe"] = pipe = Holder()

@@ -189,5 +189,5 @@ def test_a_state_of_an_older_version_is_refused_with_the_reason() -> None:
     files = collect_state({}).files()
     restore({}, files, "state/u3")
     del files[STATE]["version"]  # the first one had none
-    with pytest.raises(Refused, match=r"state/u3 has version 1 of the training state, .*resume it with the alchemy"):
+    with pytest.raises(Refused, match=r"state/u3 has version 1 of the training state, .*resume it with the version"):
         restore({}, files, "state/u3")

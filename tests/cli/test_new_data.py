@@ -101,7 +101,7 @@ def test_very_few_rows_train_and_are_told_to_be_few(tmp_path, monkeypatch, capsy
         "title,topic\nshares fell,money\na late goal,sport\nrates rise,money\nwe won,sport\n"
     )
     assert new("news", "--data", "news.csv") == 0
-    assert "  note: only 4 rows: enough to try, not to learn\n" in capsys.readouterr().out
+    assert "  note: only 4 rows: enough for a trial run, too few to train a model\n" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path / "news")
     assert main(["run", "train.toml", "--test", "--device", "-1", "--set", "sched.epochs=1"]) == 0
 
@@ -113,8 +113,8 @@ def test_labels_that_only_dev_has_are_told_with_the_way_out(count, tmp_path, mon
     (tmp_path / "dev.csv").write_text("text,label\nodd one,new\ngood one,1\n")
     assert new("out", "--data", ".") == 0
     told = capsys.readouterr().out
-    assert "note: dev has labels that the training data lacks: new; " in told
-    assert ("`labels` in the config lists them" if count < 50 else "the run refuses them: add training rows") in told
+    assert "note: dev has labels that are missing from the training data: new; " in told
+    assert ("`labels` in the config lists them" if count < 50 else "the run would fail: add training rows") in told
 
 
 def write_flowers(path, *, delimiter=",", header=True, blank=False):
@@ -177,19 +177,19 @@ def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
         (["x", "--data", "none.csv"], "file not found: 'none.csv'"),
         (["x", "--data", "empty.csv"], "empty.csv is empty"),
         (["x", "--data", "binary.csv"], "binary.csv is not a text file"),
-        (["x", "--data", "empty"], "empty has no data files that are known by name"),
+        (["x", "--data", "empty"], "empty has no data files with a known name"),
         (["x", "--data", "ids.csv"], "'label' has 20 values in 20 rows"),
-        (["x", "--kind", "points", "--data", "ids.csv"], "ids.csv has no column of labels; it has text, label"),
-        (["x", "--data", "good.csv", "--text", "text", "--label", "text"], "column 'text' is named twice"),
-        (["x", "--data", "tags.csv"], "tags.csv: the labels B-PER, O are tags of tokens; write a token, a tab"),
+        (["x", "--kind", "points", "--data", "ids.csv"], "ids.csv has no label column; available columns: text, label"),
+        (["x", "--data", "good.csv", "--text", "text", "--label", "text"], "column 'text' is used twice"),
+        (["x", "--data", "tags.csv"], "tags.csv: the labels B-PER, O are token tags; for --kind ner, write one token"),
         (["x", "good.csv"], "unexpected argument 'good.csv'; for data files, run alchemy new x --data good.csv"),
         (["good.csv"], "for data files, run alchemy new FOLDER --data good.csv"),
-        (["x", "--data", "numbers.csv", "--label", "a"], "20 values in 20 rows, and --kind points learns classes"),
-        (["x", "--data", "numbers.csv"], "numbers.csv has no column of labels; it has a, b; name the column of the"),
+        (["x", "--data", "numbers.csv", "--label", "a"], "values in 20 rows, but --kind points is for classification"),
+        (["x", "--data", "numbers.csv"], "numbers.csv has no label column; available columns: a, b; set the label"),
         (["x", "--kind", "ner", "--data", "ids.csv", "--label", "a"], "--label applies to --kind text, pairs, points"),
         (["x", "--label", "label"], "--label requires --data"),
         (["x", "--kind", "txt"], "'txt' is not a valid --kind; did you mean 'text'?"),
-        (["x", "--data", "ids.csv", "--encoding", "utf8x"], "there is no encoding 'utf8x'"),
+        (["x", "--data", "ids.csv", "--encoding", "utf8x"], "unknown encoding 'utf8x'"),
         (["there", "--data", "good.csv"], "there already has train.toml"),
     ],
 )  # fmt: skip
@@ -227,7 +227,7 @@ def test_a_pipe_and_a_line_without_end_are_refused_at_once(tmp_path, capsys):
     (tmp_path / "long.csv.gz").write_bytes(gzip.compress(b"text,label\n" + b"a" * 2**23))
     assert new(tmp_path / "demo", "--data", tmp_path / "long.csv.gz") == 2
     printed = capsys.readouterr().err
-    assert "is a pipe, a file was expected" in printed and "has a line of more than 4,194,304 bytes" in printed
+    assert "is a named pipe" in printed and "has a line of more than 4,194,304 bytes" in printed
     assert not (tmp_path / "demo").exists()
 
 

@@ -49,5 +49,5 @@ def test_words_of_their_own_are_not_taken_for_files(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     for file in ("latest", "4711"):
         (tmp_path / file).write_text("")
-    assert "there is no running record below ." in refused(capsys, ["stop", "{}"], "latest")
+    assert "no running record below ." in refused(capsys, ["stop", "{}"], "latest")
     assert "no background run with pid 4711" in refused(capsys, ["stop", "{}"], "4711")

@@ -144,7 +144,7 @@ def test_a_device_that_is_not_there_is_the_users_error(project, capsys):
     [
         (["test", "latest"], "no record with weights below this folder"),
         (["run", "train.toml", "--background", "--device", "99"], "no device 99"),
-        (["test", "2026-01-01"], "there is no record '2026-01-01'"),
+        (["test", "2026-01-01"], "record not found: '2026-01-01'"),
         (["test", "none.toml"], "config file not found: 'none.toml'"),
         (["test", "."], "is not a record"),
         (["predict", "train.toml", "--out", "p.txt"], "p.txt does not end in .jsonl or .csv"),

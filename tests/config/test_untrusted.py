@@ -36,7 +36,7 @@ torch.nn.utils.clip_grad_norm_ torch.optim.lr_scheduler.partial torch.optim.swa_
 torch.utils.data.DataLoader transformers.pipeline transformers.Trainer transformers.BertModel.from_pretrained
 timm.models.create_model torchvision.models.system torchvision.io.read_file
 alchemy.config.python_config.parse_code alchemy.files.os.system alchemy.files.write_atomic alchemy.runner.run
-alchemy.load alchemy.checkpoint.torch_load.load_foreign alchemy.plugins.backup.shutil alchemy.registry.resolve
+alchemy.load alchemy.checkpoint.torch_load.load_torch_file alchemy.plugins.backup.shutil alchemy.registry.resolve
 alchemy.nothing.There alchemy.verify.trial_runs.Limit
 src.net.system src.net.other src.net.Imported src.net.NOT_CODE src.net.missing src.link.Evil src.Net net.Net
 __main__.X __mp_main__.X a..b .os.system os.system. torch.nn..Linear os
@@ -73,6 +73,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (models.parent / "__init__.py").write_text("")
     (models / "resnet.py").write_text("def resnet18(): ...\n")
     monkeypatch.chdir(tmp_path)
+    # a regular package `src` of another test, left on the path, would win over the namespace package here
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "src").is_dir()])
     monkeypatch.syspath_prepend(tmp_path / "site")
     return tmp_path
 
@@ -210,7 +212,7 @@ def test_a_tokenizer_folder_names_no_other_module(project: Path) -> None:
 # the functions that import what a text names, and where the text comes from; a new one must be vetted, or be constant
 IMPORTS = {"import_module", "resolve", "resolve_registered_module", "from_registry", "import_named", "import_function"}
 KNOWN = {
-    "type": """cli/generate.py:texts_task data/import_named.py:_build_nested nn/losses.py:_find_external
+    "type": """cli/generate.py:get_task_table data/import_named.py:_build_nested nn/losses.py:_find_external
         optim/build.py:_class_of
         optim/optimizers.py:__init__ pipeline/__init__.py:_build_pipe pipeline/__init__.py:resolve_pipe
         plain_model.py:_maker plain_model.py:build_model predictor.py:_keeps predict_inputs.py:takes_rows
@@ -219,11 +221,11 @@ KNOWN = {
     "runner": "runner.py:_runner_class verify/dry_run.py:check",
     "NAMES_CODE": """data/loader.py:get_dataloader pipeline/itr.py:function_of predict_inputs.py:__init__
         predict_inputs.py:_find_collate""",
-    "any key: importable text": "tasks/learn_tokenizer.py:learn_tokenizer tasks/learn_tokenizer.py:learns_a_size",
+    "any key: importable text": "tasks/learn_tokenizer.py:learn_tokenizer tasks/learn_tokenizer.py:has_size_option",
     "a manifest, by is_known": "text/base.py:load_tokenizer",
     "the caller": """data/import_named.py:_resolve data/import_named.py:import_function model.py:from_registry
         registry.py:_import registry.py:from_registry task.py:from_registry""",
-    "constants": """cli/options.py:command export/exporter.py:exporter_of optional_packages.py:import_package
+    "constants": """cli/options.py:load_command export/exporter.py:exporter_of optional_packages.py:import_package
         lazy.py:fetch lazy.py:lazy model.py:backward
         pipeline/__init__.py:__getattr__ text/base.py:_dotted""",
     "no import": "config/load.py:_prepare",  # another function of that name

@@ -144,7 +144,7 @@ def test_every_key_of_the_other_files_of_a_record_is_described(tmp_path: Path) -
 
     record, ledger = Record.create(tmp_path, name="x", tag="x"), Ledger(tmp_path / "x" / "ledger.jsonl")
     record.resume(from_update=0, from_line=0, seconds=0.0)
-    ledger.saw([0])
+    ledger.add_step([0])
     ledger.close_update(1, 0)
     ledger.close_epoch(0, 2, [1])
     ledger.flush()

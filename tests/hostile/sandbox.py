@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from alchemy.checkpoint.manifest import age, checkpoints
+from alchemy.checkpoint.manifest import checkpoints, parse_name
 from alchemy.config.load import prepare_cfg
 from alchemy.config.toml_writer import dumps
 from alchemy.files import hash_file
@@ -163,7 +163,7 @@ def make_project(sandbox: Sandbox, name: str) -> None:
 def _rewind(record: Path) -> None:
     """Makes a record one of a run that was killed in its last epoch."""
     states = checkpoints(record / "state")
-    last = [path for path in states if age(path)[0] == age(states[-1])[0]]
+    last = [path for path in states if parse_name(path)[0] == parse_name(states[-1])[0]]
     for path in (*last, record / "state" / "last", record / "state" / "best"):
         shutil.rmtree(path)
     for name in ("last", "best"):

@@ -78,7 +78,7 @@ def test_a_signal_is_passed_on_once_and_nothing_further_is_started(tmp_path: Pat
 
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     code = f"""
-from tests.launch.test_workers import wait_for_signal
+from tests.launch.test_worker_pool import wait_for_signal
 from alchemy.launch.worker_pool import run_all
 run_all(wait_for_signal, [(0, {str(tmp_path)!r}, "tell")], ["a"])
 """

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from alchemy.checkpoint import Checkpoints
-from alchemy.checkpoint.links import Named
+from alchemy.checkpoint.links import NamedWeights
 from alchemy.checkpoint.manifest import read_manifest
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
@@ -48,7 +48,7 @@ def begin(training, **table):
     """Gives the run what its parts have asked for, without checkpoints of its state."""
     folder = Path(training.record_dir)
     keeper = training.checkpoints = Checkpoints(folder / "state", enabled=False, **table)
-    keeper.named = Named(folder, save=training.model and training.model.save)
+    keeper.named = NamedWeights(folder, save=training.model and training.model.save)
     for watch in training.watches:
         keeper.watch(watch)
     training.rules = build_rules(training)
@@ -116,7 +116,7 @@ def test_a_full_disk_is_tried_again(training, model, tmp_path, capture_log):
     show(training, 0.5)
     keeper.named.save = save
     show(training, 0.4)
-    assert "the best model could not be saved, the next is tried again: [Errno 28]" in capture_log.text
+    assert "could not save the best model, will retry with the next one: [Errno 28]" in capture_log.text
     assert json.loads((tmp_path / "best_info.json").read_text())["value"] == 0.4
 
 
@@ -160,7 +160,9 @@ def test_a_run_that_does_not_train_logs_its_scores(run, capture_log):
 
 @pytest.mark.parametrize("pipe", [SaveBest, LogBest, EarlyStop])
 def test_a_monitor_that_is_not_there_is_named(training, pipe):
-    with pytest.raises(AlchemyError, match=r"monitor = 'dev/f1' is not among the scores of 'dev'.*gave accuracy, loss"):
+    with pytest.raises(
+        AlchemyError, match=r"monitor = 'dev/f1' is not among the scores of 'dev'.*returned accuracy, loss"
+    ):
         pipe(monitor="f1")("dev", accuracy=1.0, loss=0.5, preds=[])
     with pytest.raises(AlchemyError, match="did you mean 'accuracy'"):
         pipe(monitor="acuracy")("dev", accuracy=1.0)
@@ -175,7 +177,7 @@ def test_a_model_whose_loss_is_not_finite_is_never_the_best(training, model, cap
     begin(training)
     show(training, 0.9, 0.95, loss=loss)
     assert model.saved == 0
-    assert capture_log.text.count("no such model is taken as the best one") == 1
+    assert capture_log.text.count("this model cannot become the best one") == 1
     show(training, 0.1, loss=2.0)
     assert model.saved == 1
 

@@ -47,13 +47,13 @@ def test_two_records_of_one_moment_get_two_folders(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AlchemyError, match=r"cannot be written: .*; fix its permissions, choose another log_dir"):
+    with pytest.raises(AlchemyError, match=r"cannot write to the record folder .*; fix its permissions, choose an"):
         Record.create(tmp_path / "file" / "records", name="r", tag="t")
 
 
 def test_a_full_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alchemy.records.create_folder.MIN_FREE_BYTES", 2**60)
-    with pytest.raises(AlchemyError, match=r"is full: .* MiB are free"):
+    with pytest.raises(AlchemyError, match=r"is full: .* MiB free"):
         Record.create(tmp_path, name="r", tag="t")
     assert not any(tmp_path.iterdir())
 
@@ -89,7 +89,7 @@ def test_a_broken_record_is_named(tmp_path: Path, text: str, message: str) -> No
 def test_what_is_no_record_is_said(tmp_path: Path) -> None:
     with pytest.raises(AlchemyError, match=r"is not a record: it has no record\.json"):
         find(tmp_path)
-    with pytest.raises(AlchemyError, match="there is no record 'gone'"):
+    with pytest.raises(AlchemyError, match="record not found: 'gone'"):
         find("gone", (str(tmp_path),))
     (tmp_path / "m.jsonl").write_text(json.dumps({"update": 1}) + '\n{"upd')
     assert list(read_metrics(tmp_path / "m.jsonl")) == [{"update": 1}]
@@ -114,7 +114,7 @@ def test_the_heartbeat_outlives_trouble_and_tells_it_once(tmp_path: Path, monkey
     record.finish("finished")
     logger.remove(number)
     assert len(said) == 1
-    assert "record.json cannot be kept up to date: dictionary changed size" in said[0]
+    assert "cannot update " in said[0] and "record.json: dictionary changed size" in said[0]
 
 
 def test_fields_change_only_between_two_writes(tmp_path: Path) -> None:

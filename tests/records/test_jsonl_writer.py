@@ -37,7 +37,7 @@ def test_rows_are_written_in_order_and_counted(tmp_path: Path) -> None:
     assert (log.dropped, log.error, count_lines(path)) == (0, "", (200, False))
     assert "词" in path.read_text("utf-8")
     assert not log.append({"n": 1})
-    assert (log.dropped, log.error, log.lines) == (1, "it is closed", 200)
+    assert (log.dropped, log.error, log.lines) == (1, "the file is closed", 200)
     assert not log.sync()
     log.close()
 
@@ -127,7 +127,7 @@ def test_a_disk_that_hangs_blocks_nobody(hanging: Path, monkeypatch: pytest.Monk
     assert not log.flush(timeout=0.05)
     taken = [log.append({"n": n}) for n in range(20)]
     assert taken == [True] * 9 + [False] * 11
-    assert (log.dropped, log.lines, log.error) == (11, 10, "the disk does not keep up")
+    assert (log.dropped, log.lines, log.error) == (11, 10, "the disk is too slow")
     log.close()
     assert (log.dropped, log.lines) == (21, 0)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
 from alchemy.null_objects import NoLedger, SingleProcess
-from alchemy.records.ledger import START, Ledger, extend_chain, read_ledger, set_of, set_of_range
+from alchemy.records.ledger import START, Ledger, extend_chain, read_ledger, sum_ids, sum_range
 
 
 class Group(SingleProcess):
@@ -50,7 +50,7 @@ def pieces(batch: list[int], ranks: int) -> list[list[int]]:
 
 def step(ledgers: list[Ledger], batch: list[int]) -> None:
     for ledger, ids in zip(ledgers, pieces(batch, len(ledgers))):
-        ledger.saw(ids)
+        ledger.add_step(ids)
 
 
 def close_update(ledgers: list[Ledger], update: int, epoch: int = 0) -> None:
@@ -64,8 +64,8 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def test_a_row_holds_the_chain_and_the_set(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l")
-    ledger.saw([3, 1])
-    ledger.saw([2, 0])
+    ledger.add_step([3, 1])
+    ledger.add_step([2, 0])
     ledger.close_update(1, 0)
     ledger.close_epoch(0, 4)
     ledger.flush()
@@ -74,7 +74,7 @@ def test_a_row_holds_the_chain_and_the_set(tmp_path: Path) -> None:
     assert list(row) == ["update", "epoch", "n", "ids", "hash", "set"]
     assert (row["update"], row["epoch"], row["n"]) == (1, 0, 4)
     assert row["hash"] == extend_chain(START, bytes.fromhex(row["ids"])).hex()
-    assert row["set"] == f"{set_of_range(4):016x}"
+    assert row["set"] == f"{sum_range(4):016x}"
     assert event == {"event": "epoch", "epoch": 0, "samples": 4, "update": 1}
     assert set(ledger.cost) == {"calling", "writing"}
 
@@ -112,7 +112,7 @@ def test_micro_batches_that_are_dealt_in_turn_give_the_same_rows(
             window = ids[begin : begin + 6]
             for place in range(0, len(window), count):
                 for rank, ledger in enumerate(ledgers):
-                    ledger.saw(window[place + rank : place + rank + 1])  # nothing where none is left
+                    ledger.add_step(window[place + rank : place + rank + 1])  # nothing where none is left
             close_update(ledgers, begin)
         flush(ledgers)
         ledgers[0].close()
@@ -162,13 +162,13 @@ def test_a_digest_is_only_asked_for_where_it_is_written(tmp_path: Path) -> None:
         asked.append(b"one")
         return b"one"
 
-    NoLedger().saw(None, digest)
+    NoLedger().add_step(None, digest)
     lazy, eager = Ledger(tmp_path / "lazy.jsonl"), Ledger(tmp_path / "eager.jsonl")
-    lazy.saw([1, 2], digest)
+    lazy.add_step([1, 2], digest)
     assert asked == []
-    eager.saw([1, 2])
-    lazy.saw(None, digest)
-    eager.saw(None, b"one")
+    eager.add_step([1, 2])
+    lazy.add_step(None, digest)
+    eager.add_step(None, b"one")
     assert asked == [b"one"]
     for ledger in (lazy, eager):
         ledger.close_update(1, 0)
@@ -179,11 +179,11 @@ def test_a_digest_is_only_asked_for_where_it_is_written(tmp_path: Path) -> None:
 
 def test_data_without_numbers_is_known_by_its_contents(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l")
-    ledger.saw(None, b"one")
+    ledger.add_step(None, b"one")
     again = Ledger(tmp_path / "again")
     again.load_state_dict(state_of([ledger]))
     for each in (ledger, again):
-        each.saw(None, b"two")
+        each.add_step(None, b"two")
         each.close_update(1, 0)
         each.flush()
         each.close()
@@ -197,7 +197,7 @@ def test_a_resume_without_a_state_begins_again(tmp_path: Path) -> None:
         ledger = Ledger(tmp_path / "l")
         if gen:
             ledger.resume(1, 0)
-        ledger.saw([gen])
+        ledger.add_step([gen])
         ledger.close_update(1, 0)
         ledger.flush()
         ledger.close()
@@ -207,9 +207,9 @@ def test_a_resume_without_a_state_begins_again(tmp_path: Path) -> None:
 
 def test_what_is_open_at_the_end_of_an_epoch_belongs_to_it(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l")
-    ledger.saw([0])
+    ledger.add_step([0])
     ledger.close_epoch(0, 1, left_out=[])
-    ledger.saw([0])
+    ledger.add_step([0])
     ledger.close_update(1, 1)
     ledger.flush()
     ledger.close()
@@ -221,17 +221,17 @@ def test_the_set_does_not_depend_on_the_order_and_tells_twice_from_once(ids: lis
     array = np.array(ids, dtype=np.int64)
     again = list(ids)
     draw.shuffle(again)
-    assert set_of(array) == set_of(np.array(again, dtype=np.int64))
+    assert sum_ids(array) == sum_ids(np.array(again, dtype=np.int64))
     if ids:
-        assert set_of(np.array([*ids, ids[0]], dtype=np.int64)) != set_of(array)
+        assert sum_ids(np.array([*ids, ids[0]], dtype=np.int64)) != sum_ids(array)
 
 
 def test_the_set_of_a_range_is_made_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = set_of_range(1000)
+    whole = sum_range(1000)
     monkeypatch.setattr("alchemy.records.ledger.CHUNK", 7)
-    assert set_of_range(1000) == whole == set_of(np.arange(1000))
-    assert set_of_range(0) == 0
-    assert set_of_range(1) == 0xE220A8397B1DCDAF  # as the others who use splitmix64 have it
+    assert sum_range(1000) == whole == sum_ids(np.arange(1000))
+    assert sum_range(0) == 0
+    assert sum_range(1) == 0xE220A8397B1DCDAF  # as the others who use splitmix64 have it
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"update": 1}', "\udcff"])
@@ -239,7 +239,7 @@ def test_a_damaged_line_is_named_unless_a_resume_has_made_it_void(tmp_path: Path
     path = tmp_path / "l"
     line = (text + "\n").encode(errors="surrogateescape")
     path.write_bytes(line)
-    with pytest.raises(AlchemyError, match=r"l:1 this line is no row of a ledger; the record was changed"):
+    with pytest.raises(AlchemyError, match=r"l:1 not a ledger row; the record was edited"):
         read_ledger(path)
     path.write_bytes(line + b'{"event": "resume", "gen": 1, "from_update": 0, "from_line": 0}\n{"upd')
     assert read_ledger(path) == []

@@ -63,7 +63,7 @@ def test_every_command_refuses_them(words: list[str], record: Path, capsys: pyte
     before = log.read_bytes()
     assert main([word.format(record) for word in words]) == 2
     told = capsys.readouterr().err
-    assert f"has links that lead out of it: run.log -> {log}; remove them" in told and told.count("\n") == 1
+    assert f"contains links that point outside it: run.log -> {log}; remove them" in told and told.count("\n") == 1
     assert log.read_bytes() == before and not (record / "results").exists()
 
 
@@ -71,7 +71,7 @@ def test_every_command_refuses_them(words: list[str], record: Path, capsys: pyte
 def test_a_resume_refuses_each_of_them(name: str, record: Path) -> None:
     outside = move_out(record, name)
     before = sorted(outside.parent.rglob("*"))
-    with pytest.raises(AlchemyError, match=f"has links that lead out of it: {name} -> "):
+    with pytest.raises(AlchemyError, match=f"contains links that point outside it: {name} -> "):
         Record.reopen(record)
     assert sorted(outside.parent.rglob("*")) == before
 
@@ -89,6 +89,6 @@ def test_a_link_in_the_backup_is_not_written_through(record: Path, tmp_path: Pat
     (record / "backup").mkdir(exist_ok=True)
     (record / "backup" / "home").symlink_to(tmp_path)
     assert refuse_links(record) == record  # a copy of code may hold links
-    with pytest.raises(AlchemyError, match=r"backup/home/\.bashrc leads out of the record"):
+    with pytest.raises(AlchemyError, match=r"backup/home/\.bashrc points outside the record"):
         path_inside(record, "backup/home/.bashrc")
     assert path_inside(record, "results/a.jsonl") == record / "results" / "a.jsonl"

@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(lab: Lab, tmp_path: Path) 
     weights.unlink()  # its hard links are other checkpoints' too
     weights.write_bytes(content)
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 0, text_of(tmp_path)
-    assert f"state/{newest.name} was passed over: the content of model.safetensors has changed" in text_of(tmp_path)
+    assert f"skipping state/{newest.name}: the content of model.safetensors has changed" in text_of(tmp_path)
     assert differences(baseline, record) == []
 
 

@@ -77,7 +77,7 @@ def _render_points(finding: Points) -> str:
         *_list("outputpipes", [{"type": "Classify", "names": labels}, {"type": "Collect", "varname": "preds"}]),
         *_list("evalpipes", [{"type": "Accuracy"}, {"type": "src.scores.WorstClass"}]),
         "",
-        f"[task.datasets.train]  # {finding.tell_size('train')}",
+        f"[task.datasets.train]  # {finding.format_size('train')}",
         *map(_line, ("batch_size", "shuffle", "collate_fn"), (32, True, {"type": "Pad"})),
         *_list("pipes", pipes),
     ]
@@ -115,7 +115,7 @@ def _splits(finding: Finding) -> list[str]:
     lines = []
     for split, own in finding.splits.items():
         value: Any = own["path"] if len(own) == 1 else own
-        lines.append(_line(split, value, finding.tell_size(split)))
+        lines.append(_line(split, value, finding.format_size(split)))
     held = _held_out(finding).items()
     return lines + [
         _line(split, share, "fraction of the training data to hold out, or a file") for split, share in held

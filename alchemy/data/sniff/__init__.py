@@ -1,1 +1,1 @@
-"""Detects what unknown data files are: encoding, format, columns, labels, lengths. Starts without torch."""
+"""Detect the encoding, format, columns, labels and lengths of unknown data files. Does not import torch."""

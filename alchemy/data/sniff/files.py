@@ -1,4 +1,4 @@
-"""Which data files are for training, which for development and test."""
+"""Assign data files to the train, dev and test splits."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".txt")
 
 
 def find_splits(paths: Sequence[Path], *, sides: bool = False) -> tuple[dict[str, list[Path]], list[Path]]:
-    """The files of each split, and those that are left out.
+    """Return the files of each split, and the files that are not used.
 
-    A folder stands for the files in it. A single file is the training data, whatever its name. With `sides` a split may
+    A folder means the files in it. A single file is the training data, whatever its name. With `sides`, a split may
     have two files, one for each language.
     """
     files: list[Path] = []
     for path in paths:
-        files += _files_in(path) if path.is_dir() else [_regular(check_file(path))]
+        files += _list_files(path) if path.is_dir() else [_check_regular(check_file(path))]
     named: dict[str, list[Path]] = {}
     for file in files:
         named.setdefault(split_of(file.name), []).append(file)
     other = named.pop("", [])
     if "train" not in named and not (len(named) == 0 and len(other) in ((1, 2) if sides else (1,))):
-        hint = "name them train.csv, dev.csv and test.csv, or give one file"
-        raise AlchemyError(f"cannot tell which of {in_short([file.name for file in files])} is for training", hint=hint)
+        hint = "name the files train.csv, dev.csv and test.csv, or pass a single file"
+        text = f"cannot determine which of {in_short([file.name for file in files])} is the training data"
+        raise AlchemyError(text, hint=hint)
     if "train" not in named:
         named["train"], other = other, []
     chosen = {split: _choose(named[split], sides) for split in SPLITS if split in named}
@@ -38,22 +39,22 @@ def find_splits(paths: Sequence[Path], *, sides: bool = False) -> tuple[dict[str
     return chosen, [file for file in files if file not in used]
 
 
-def _regular(path: Path) -> Path:
-    if path.is_fifo():  # which can be read once, and the training reads it again
-        raise AlchemyError(f"{path} is a pipe, a file was expected", hint="write what comes out of it to a file")
+def _check_regular(path: Path) -> Path:
+    if path.is_fifo():  # can be read only once, but training reads the data again
+        raise AlchemyError(f"expected a file, but {path} is a named pipe", hint="save its output to a file")
     return path
 
 
-def _files_in(folder: Path) -> list[Path]:
-    there = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
-    there.sort(key=lambda path: (not _plain_name(path).endswith(".en"), path.name))  # most translate from English
-    data = [path for path in there if not _plain_name(path).lower().endswith(NOT_DATA)]
+def _list_files(folder: Path) -> list[Path]:
+    existing = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    existing.sort(key=lambda path: (not _plain_name(path).endswith(".en"), path.name))  # most translate from English
+    data = [path for path in existing if not _plain_name(path).lower().endswith(NOT_DATA)]
     named = [path for path in data if split_of(path.name)]
     found = named or [path for path in data if _plain_name(path).lower().endswith(TABLES)]
     if not found:
-        listed = in_short([path.name for path in there]) or "no files"
-        hint = f"expected files such as train.csv, dev.csv and test.csv; it has {listed}"
-        raise AlchemyError(f"{folder} has no data files that are known by name", hint=hint)
+        listed = in_short([path.name for path in existing]) or "no files"
+        hint = f"expected files such as train.csv, dev.csv and test.csv; found {listed}"
+        raise AlchemyError(f"{folder} has no data files with a known name", hint=hint)
     return found
 
 
@@ -62,9 +63,9 @@ def _plain_name(path: Path) -> str:
 
 
 def _choose(files: list[Path], sides: bool) -> list[Path]:
-    """One file, the parts of one, or the two sides; of others the one with the shortest name."""
+    """Return the parts of a numbered file, the two sides of parallel text, or the file with the shortest name."""
     if sides and len(files) > 1:
-        return _pair(files)
+        return _find_sides(files)
     shortest = min(files, key=lambda file: len(_plain_name(file)))
     parts = [file for file in files if _without_digits(file) == _without_digits(shortest)]
     return sorted(parts) if len(parts) > 1 and _without_digits(shortest) != shortest.name else [shortest]
@@ -74,8 +75,8 @@ def _without_digits(file: Path) -> str:
     return re.sub(r"\d+", "", file.name)
 
 
-def _pair(files: list[Path]) -> list[Path]:
-    """The two files of a corpus that differ in the language at the end of their names."""
+def _find_sides(files: list[Path]) -> list[Path]:
+    """Return the two files whose names differ only in the language at the end."""
     groups: dict[str, list[Path]] = {}
     for file in files:
         groups.setdefault(Path(_plain_name(file)).stem, []).append(file)

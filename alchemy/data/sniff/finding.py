@@ -1,4 +1,4 @@
-"""What was found in the files of a data set: the keys of a config that reads them, and lines that describe them."""
+"""Results of data detection: config keys for the files, and lines that describe them."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from typing import Any
 from alchemy.data.messages import in_short, shorten
 from alchemy.data.sniff.layout import SniffedTable
 
-FEWEST = 50  # rows: fewer are enough to try a config, not to learn from
-SAMPLED = 20_000  # texts that the script is detected from
-UNBALANCED = 20  # the most frequent label, in times of the rarest
+FEWEST = 50  # rows; fewer are enough to try a config, but not to train a model
+SAMPLED = 20_000  # number of texts used to detect the script
+UNBALANCED = 20  # ratio of the most frequent to the rarest label
 
 
 @dataclass
 class Finding:
-    """The keys of `[task]` and of `[task.data]`, where a split is a dict if it differs from the others."""
+    """The detected keys of `[task]` and `[task.data]`, and a description of the data."""
 
     task: dict[str, Any]
     shared: dict[str, Any]
-    splits: dict[str, dict[str, Any]]  # what each adds to the shared keys: `path`, and what differs
+    splits: dict[str, dict[str, Any]]  # `path`, and the keys that differ from `shared`
     shown: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    question: str = ""  # a text to try the model with, and the other one of a pair
-    other: str = ""
-    sizes: dict[str, int] = field(default_factory=dict)  # of a large file the rows that were looked at
-    large: set[str] = field(default_factory=set)  # splits that have more
+    question: str = ""  # an example input for the model
+    other: str = ""  # the second text of a pair
+    sizes: dict[str, int] = field(default_factory=dict)  # for a large file, the number of rows examined
+    large: set[str] = field(default_factory=set)  # splits with more rows than that
     unit: str = "rows"
 
-    def tell_size(self, split: str) -> str:
+    def format_size(self, split: str) -> str:
+        """Format the size of a split, such as `20,000 rows`."""
         return f"{'more than ' if split in self.large else ''}{self.sizes[split]:,} {self.unit}"
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user says about the data, which overrides any guess; "" means nothing was said."""
+    """Settings of the user that override detection; "" means not set."""
 
     text: str = ""
     pair: str = ""
@@ -51,7 +52,7 @@ class Hints:
 
 
 def layout_keys(table: SniffedTable) -> dict[str, Any]:
-    """The keys that tell a processor how a table is written, as far as it would not find out by itself."""
+    """Return the config keys for the format of a table, without those that have their default value."""
     layout = table.layout
     keys: dict[str, Any] = {"format": layout.format} if layout.format else {}
     if layout.delimiter:
@@ -67,7 +68,7 @@ DEFAULTS = {"format": "", "delimiter": "", "encoding": "utf-8", "header": None, 
 
 
 def merge_keys(paths: Mapping[str, list[Path]], keys: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The splits with what each adds to the keys of the training data."""
+    """Return for each split its path and the keys that differ from those of the training data."""
     shared = keys["train"]
     merged: dict[str, dict[str, Any]] = {}
     for split, own in keys.items():
@@ -79,7 +80,7 @@ def merge_keys(paths: Mapping[str, list[Path]], keys: Mapping[str, dict[str, Any
 
 
 def uses_characters(texts: Sequence[str]) -> bool:
-    """Whether the script of the first texts is one without blanks between words: Chinese, Japanese, Thai.
+    """Return whether the text is mostly in a script without spaces between words, such as Chinese or Thai.
 
     >>> uses_characters(["NBA总决赛 第六场"]), uses_characters(["the match"]), uses_characters(["오늘은 날씨가"])
     (True, False, False)
@@ -96,43 +97,43 @@ def _is_dense(sign: str) -> bool:
 
 
 def tokenizer_keys(texts: Sequence[str]) -> dict[str, Any]:
-    """The tokenizer that suits a script."""
+    """Return the config keys of a tokenizer that suits the script."""
     if uses_characters(texts):
         return {"tokenizer": "Characters"}
     return {"tokenizer": "Words", "learn": {"lower": True}}
 
 
 def measure_lengths(texts: Sequence[str], characters: bool) -> tuple[int, int, int]:
-    """Median, 95 % and maximum of the lengths, in characters or words."""
+    """Return the median, 95th percentile and maximum of the lengths, in characters or words."""
     lengths = sorted(len(text) if characters else len(text.split()) for text in texts)
     last = len(lengths) - 1
     return lengths[last // 2], lengths[round(last * 0.95)], lengths[last]
 
 
-def show_lengths(lengths: tuple[int, int, int], characters: bool) -> str:
+def format_lengths(lengths: tuple[int, int, int], characters: bool) -> str:
     median, most, longest = lengths
     return f"{median:,} {'characters' if characters else 'words'} (median), {most:,} (95 %), {longest:,} at most"
 
 
-def tell_labels(labels: Counter[str], most: int = 10) -> str:
-    """`15 labels: sport 2,000, money 1,998, ..`"""
+def format_labels(labels: Counter[str], most: int = 10) -> str:
+    """Format label counts as `15 labels: sport 2,000, money 1,998, ..`"""
     listed = ", ".join(f"{shorten_text(label, 20)} {count:,}" for label, count in labels.most_common(most))
     return f"{len(labels):,} labels: {listed}{', ..' if len(labels) > most else ''}"
 
 
 def shorten_text(text: object, width: int = 40) -> str:
-    """A text on one line, cut at its end."""
+    """Return a text on one line, shortened at the end."""
     line = re.sub(r"\s+", " ", str(text)).strip()
     return line if len(line) <= width else line[: width - 2] + ".."
 
 
 def rank_example(text: str) -> tuple[bool, int]:
-    """How well a text serves in a command to type, the best first: without quotes, neither short nor long."""
+    """Return a sort key for example texts in a command: best without quotes, and about 20 characters long."""
     return any(sign in text for sign in "'\"`$\\!"), abs(len(text) - 20)
 
 
-def tell_format(table: SniffedTable) -> str:
-    """`csv, gb18030, with a header, 20,000 rows`"""
+def describe_format(table: SniffedTable) -> str:
+    """Describe the format of a table, such as `csv, gb18030, with a header, 20,000 rows`."""
     layout = table.layout
     format = layout.format_of(table.path)
     words = ["lines `label text`" if format == "label text" else format]
@@ -143,24 +144,24 @@ def tell_format(table: SniffedTable) -> str:
     if not table.keyed and format != "label text":
         words.append("with a header" if layout.header else "no header")
     rows = f"{len(table.rows) + len(table.bad):,} rows"
-    words.append(rows if table.whole else f"more than {rows}, these were read")
+    words.append(rows if table.whole else f"more than {rows}, of which these were read")
     return ", ".join(words)
 
 
 def relocate(finding: Finding, folder: Path) -> Finding:
-    """The same with paths as seen from the folder of the config."""
+    """Return a copy with paths relative to the folder of the config."""
 
-    def moved(value: Any) -> Any:
-        return [moved(path) for path in value] if isinstance(value, list) else _relative(Path(value), folder)
+    def move(value: Any) -> Any:
+        return [move(path) for path in value] if isinstance(value, list) else _relative_path(Path(value), folder)
 
-    splits = {split: {**own, "path": moved(own["path"])} for split, own in finding.splits.items()}
+    splits = {split: {**own, "path": move(own["path"])} for split, own in finding.splits.items()}
     labels = finding.shared.get("labels")
-    files = {"labels": moved(labels)} if isinstance(labels, str) else {}  # a file of them
+    files = {"labels": move(labels)} if isinstance(labels, str) else {}  # a file of labels
     return replace(finding, splits=splits, shared={**finding.shared, **files})
 
 
-def _relative(path: Path, folder: Path) -> str:
-    if path.is_absolute():  # as the user gave it
+def _relative_path(path: Path, folder: Path) -> str:
+    if path.is_absolute():  # keep it as the user wrote it
         return path.as_posix()
     try:
         return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
@@ -169,18 +170,19 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def note_size(rows: int, unit: str = "rows") -> list[str]:
-    """Say that a training file is very small."""
-    return [f"only {rows:,} {unit}: enough to try, not to learn"] if rows < FEWEST else []
+    """Return a note if the training data is very small."""
+    return [f"only {rows:,} {unit}: enough for a trial run, too few to train a model"] if rows < FEWEST else []
 
 
 def note_balance(labels: Counter[str]) -> list[str]:
+    """Return notes about unbalanced labels and labels that occur only once."""
     (first, most), *_, (last, fewest) = labels.most_common()
     total = sum(labels.values())
     notes = []
     if most > UNBALANCED * fewest:
         text = f"unbalanced: {shorten(first)} is {most / total:.0%} of all, {shorten(last)} has {fewest}"
-        notes.append(f"{text}; look at macro_f1 beside accuracy")
+        notes.append(f"{text}; check macro_f1 in addition to accuracy")
     single = [label for label, count in labels.items() if count == 1]
     if single:
-        notes.append(f"labels that occur once: {in_short(single, 5)}")
+        notes.append(f"labels that occur only once: {in_short(single, 5)}")
     return notes

@@ -1,4 +1,4 @@
-"""Names that columns and files are commonly given, and what each stands for."""
+"""Common names of columns and files, and their meanings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = {
     "target": """target tgt trg target_text translation zh cmn chinese de german fr french ja es ru output 中文 译文""",
     "id": "id idx index uid guid uuid no number row key docid pairid unnamed:_0 编号 序号",
 }
-# the names of each, those that say most first
+# most specific names first
 NAMES = {what: tuple(listed.split()) for what, listed in _NAMES.items()}
 KNOWN = frozenset(name for listed in NAMES.values() for name in listed)
 
@@ -30,7 +30,7 @@ SPLITS = {
 
 
 def normalize(name: str) -> str:
-    """A name as it is looked up: without the case, blanks and signs that people vary.
+    """Normalize a name for lookup: lower case, with underscores between words.
 
     >>> normalize(" Sentence 1"), normalize("reviewText")
     ('sentence_1', 'review_text')
@@ -39,7 +39,7 @@ def normalize(name: str) -> str:
 
 
 def rank(name: str, what: str) -> tuple[int, bool] | None:
-    """How well a name says what a column is, the best first: a known one, or one that has a known word in it.
+    """Return a sort key for how well a name matches a meaning: a known name, or one that contains a known word.
 
     >>> rank("label", "label") < rank("topic", "label") < rank("star_rating", "label"), rank("text_id", "text")
     (True, None)
@@ -52,7 +52,7 @@ def rank(name: str, what: str) -> tuple[int, bool] | None:
 
 
 def split_of(file: str) -> str:
-    """The split that a file is named after, or nothing.
+    """Return the split that a file name refers to, or "".
 
     >>> split_of("TREC.train.all"), split_of("test_2016_flickr.en"), split_of("valid.tsv.gz"), split_of("latest.csv")
     ('train', 'test', 'dev', '')

@@ -1,4 +1,4 @@
-"""Files of lines `token tag`: columns, scheme, types."""
+"""Detect files of `token tag` lines: their columns, tagging scheme and types."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from alchemy.data.sniff.encoding import detect_encoding
 from alchemy.data.sniff.finding import (
     Finding,
     Hints,
+    format_labels,
+    format_lengths,
     measure_lengths,
     merge_keys,
     note_size,
     rank_example,
     shorten_text,
-    show_lengths,
-    tell_labels,
     uses_characters,
 )
 from alchemy.data.tables import BadRow
 from alchemy.data.tag_schemes import Scheme
 from alchemy.errors import AlchemyError
 
-MOST_LINES = 200_000  # that are looked at
+MOST_LINES = 200_000  # lines that are examined
 MOST_TAGS = 300
-LETTERS = {"BIO": "BI", "BIOES": "BIES", "BMES": "BMES", "BILOU": "BILU"}  # in the order in which they are tried
+LETTERS = {"BIO": "BI", "BIOES": "BIES", "BMES": "BMES", "BILOU": "BILU"}  # in the order they are tried
 
 
 @dataclass(frozen=True)
 class Tagged:
-    """The sentences of a file: tokens and tags."""
+    """The tagged sentences of a file."""
 
     path: Path
     encoding: str
     delimiter: str
     sentences: list[tuple[list[str], list[str]]]
-    uneven: int  # sentences with a line that has another number of columns
+    uneven: int  # number of sentences whose lines differ in the number of columns
     whole: bool
 
     @property
@@ -50,11 +50,11 @@ class Tagged:
 
 
 def sniff_tags(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
-    """What the files of each split are, for tags of words or characters."""
+    """Detect the config keys for tagging words or characters."""
     found = {split: _read(files[0], asked.encoding) for split, files in paths.items()}
     train = found["train"]
     scheme = _find_scheme(train)
-    keys = {split: _keys(tagged, scheme) for split, tagged in found.items()}
+    keys = {split: _config_keys(tagged, scheme) for split, tagged in found.items()}
     texts = [" ".join(tokens) for tokens, _ in train.sentences]
     characters = uses_characters(texts) and _are_short(train)
     task: dict[str, Any] = {"type": "Tagging", "scheme": scheme, "tokenizer": "Characters" if characters else "Words"}
@@ -65,23 +65,23 @@ def sniff_tags(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     examples = [("" if characters else " ").join(tokens) for tokens, _ in train.sentences[:100]]
     finding.question = shorten_text(min(examples, key=rank_example), 40)
     spans = Counter(str(span[2]) for _, tags in train.sentences for span in Scheme(scheme, begins=True).spans(tags))
-    lengths = show_lengths(measure_lengths(texts, False), False).replace("words", "tokens", 1)
-    rows = f"{len(train.sentences):,} sentences" + ("" if train.whole else " were looked at, of more")
+    lengths = format_lengths(measure_lengths(texts, False), False).replace("words", "tokens", 1)
+    rows = f"{len(train.sentences):,} sentences" + ("" if train.whole else " examined, the file has more")
     pairs = " ".join(f"{token}/{tag}" for token, tag in islice(zip(*train.sentences[0]), 8))
     finding.shown = [
-        f"{train.path}: a token and its tag on each line, {train.encoding}, {rows}",
+        f"{train.path}: one token and its tag per line, {train.encoding}, {rows}",
         f"  tokens  {lengths}",
-        f"  tags    {scheme}, {tell_labels(spans).replace('labels', 'types of spans', 1)}",
+        f"  tags    {scheme}, {format_labels(spans).replace('labels', 'span types', 1)}",
         f"  {pairs} ..",
     ]
     finding.notes += note_size(len(train.sentences), "sentences")
     for split, tagged in found.items():
-        finding.notes += _notes(split, tagged, scheme, spans)
+        finding.notes += _note_problems(split, tagged, scheme, spans)
     return finding
 
 
 def looks_tagged(path: Path, encoding: str = "") -> bool:
-    """Whether the last cells of the first lines are tags of a known scheme."""
+    """Return whether the last cells of the first lines are tags of a known scheme."""
     try:
         _find_scheme(_read(path, encoding, 5_000))
     except AlchemyError:
@@ -95,12 +95,12 @@ def _read(path: Path, encoding: str, most: int = MOST_LINES) -> Tagged:
     listed = [line for _, line in islice(lines, most)]
     delimiter = "\t" if _fits(listed, "\t") else "" if _fits(listed, None) else "?"
     if delimiter == "?":
-        hint = "expected lines of a token, a blank or a tab, and its tag, with an empty line between sentences"
-        shown = next((line for line in listed if line.strip()), "")
-        text = f"{path} is empty" if not shown else f"{path} is not a file of tags: its first line is {shown[:60]!r}"
+        hint = "expected lines of a token, a space or tab, and its tag, with an empty line between sentences"
+        first = next((line for line in listed if line.strip()), "")
+        text = f"{path} is empty" if not first else f"{path} is not a file of tags: its first line is {first[:60]!r}"
         raise AlchemyError(text, hint=hint)
     sentences, uneven = [], 0
-    for rows in _sentences(listed, delimiter or None):
+    for rows in _iter_sentences(listed, delimiter or None):
         width = len(rows[0])
         if width > 1 and all(len(row) == width for row in rows):
             sentences.append(([row[0] for row in rows], [row[-1] for row in rows]))
@@ -110,13 +110,13 @@ def _read(path: Path, encoding: str, most: int = MOST_LINES) -> Tagged:
 
 
 def _fits(lines: Sequence[str], delimiter: str | None) -> bool:
-    """Whether nearly all lines have the same number of columns, two or more."""
+    """Return whether nearly all lines have the same number of columns, two or more."""
     widths = Counter(len(line.split(delimiter)) for line in islice((line for line in lines if line.strip()), 5_000))
     width, count = widths.most_common(1)[0] if widths else (0, 0)
     return width > 1 and count >= 0.98 * sum(widths.values())
 
 
-def _sentences(lines: Sequence[str], delimiter: str | None) -> Iterator[list[list[str]]]:
+def _iter_sentences(lines: Sequence[str], delimiter: str | None) -> Iterator[list[list[str]]]:
     rows: list[list[str]] = []
     for line in [*lines, ""]:
         if not line.strip() or line.startswith("-DOCSTART-"):
@@ -128,39 +128,39 @@ def _sentences(lines: Sequence[str], delimiter: str | None) -> Iterator[list[lis
 
 
 def _find_scheme(tagged: Tagged) -> str:
-    """The scheme whose letters the tags have; between those that fit alike, the one with the fewest violations."""
+    """Return the scheme that has the letters of the tags; in a tie, the one with the fewest violations."""
     tags = tagged.tags
     if len(tags) > MOST_TAGS:
         text = f"{tagged.path}: the last column has {len(tags):,} different values, too many for tags"
-        raise AlchemyError(text, hint="the tag is the last cell of a line, the token the first")
+        raise AlchemyError(text, hint="the first cell of a line must be the token, the last cell its tag")
     letters = {tag.partition("-")[0] for tag in tags if "-" in tag}
     strange = [tag for tag in tags if tag != "O" and "-" not in tag]
     fits = [scheme for scheme, known in LETTERS.items() if letters <= set(known)]
     if strange or not letters or not fits:
         listed = in_short([tag for tag, _ in tags.most_common(8)])
-        hint = "spans are tagged as BIO, BIOES, BMES or BILOU: B-PER, I-PER, O"
-        raise AlchemyError(f"{tagged.path}: the tags {listed} are of no known scheme", hint=hint)
+        hint = "use BIO, BIOES, BMES or BILOU tags, e.g. B-PER, I-PER, O"
+        raise AlchemyError(f"{tagged.path}: the tags {listed} do not belong to a known scheme", hint=hint)
     if fits[0] == "BIO":
         fits = ["BIO", "IOB1"]
         if "B" not in letters:
             return "IOB1"
-        return "IOB1" if _violations(tagged, "BIO") * 10 > len(tagged.sentences) else "BIO"
-    return min(fits, key=lambda scheme: _violations(tagged, scheme))
+        return "IOB1" if _count_violations(tagged, "BIO") * 10 > len(tagged.sentences) else "BIO"
+    return min(fits, key=lambda scheme: _count_violations(tagged, scheme))
 
 
-def _violations(tagged: Tagged, scheme: str) -> int:
+def _count_violations(tagged: Tagged, scheme: str) -> int:
     rules = Scheme(scheme)
     try:
         return sum(bool(rules.violations(tags)) for _, tags in tagged.sentences)
-    except BadRow:  # a tag of another split that the scheme does not have
+    except BadRow:  # another split may have a tag that the scheme does not have
         return len(tagged.sentences)
 
 
-def _keys(tagged: Tagged, scheme: str) -> dict[str, Any]:
+def _config_keys(tagged: Tagged, scheme: str) -> dict[str, Any]:
     keys: dict[str, Any] = {"scheme": scheme}
     keys |= {"delimiter": tagged.delimiter} if tagged.delimiter else {}
     keys |= {"encoding": tagged.encoding} if tagged.encoding != "utf-8" else {}
-    keys |= {"violations": "begin"} if _violations(tagged, scheme) else {}
+    keys |= {"violations": "begin"} if _count_violations(tagged, scheme) else {}
     return keys | ({"bad": "skip"} if tagged.uneven else {})
 
 
@@ -169,14 +169,14 @@ def _are_short(tagged: Tagged) -> bool:
     return sum(lengths) <= 1.5 * len(lengths)
 
 
-def _notes(split: str, tagged: Tagged, scheme: str, spans: Counter[str]) -> list[str]:
+def _note_problems(split: str, tagged: Tagged, scheme: str, spans: Counter[str]) -> list[str]:
     notes = []
-    if broken := _violations(tagged, scheme):
-        notes.append(f"{tagged.path}: {broken:,} sentences break the rules of {scheme}; such tags begin a span")
+    if broken := _count_violations(tagged, scheme):
+        notes.append(f"{tagged.path}: {broken:,} sentences violate {scheme}; such tags begin a span")
     if tagged.uneven:
-        notes.append(f"{tagged.path}: {tagged.uneven:,} sentences with uneven lines are skipped")
+        notes.append(f"{tagged.path}: {tagged.uneven:,} sentences with inconsistent columns are skipped")
     own = {tag.partition("-")[2] for tag in tagged.tags if tag != "O"}
     if unseen := sorted(own - spans.keys()):
-        text = f"{split} has types that the training data lacks: {in_short(unseen)}; the run refuses them"
-        notes.append(f"{text}: add training sentences that have them, or list all tags as `labels` in [task]")
+        text = f"{split} has types that are missing from the training data: {in_short(unseen)}; the run would fail"
+        notes.append(f"{text}: add training sentences with these types, or list all tags as `labels` in [task]")
     return notes

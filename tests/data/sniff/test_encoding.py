@@ -2,7 +2,7 @@
 
 import pytest
 
-from alchemy.data.sniff.encoding import detect_encoding, encoding_of
+from alchemy.data.sniff.encoding import detect_encoding, guess_encoding
 from alchemy.errors import AlchemyError
 
 CHINESE = "标题,类别\n锌价难续去年辉煌,财经\n布拉特：放球员一条生路吧,体育\n"
@@ -54,19 +54,19 @@ CASES = [(text, written, found) for text, ways in TEXTS.values() for written, fo
 @pytest.mark.parametrize(("text", "written", "found"), CASES)
 def test_it_is_found_and_reads_the_text_back(text, written, found):
     data = text.encode(written)
-    assert encoding_of(data) == found
+    assert guess_encoding(data) == found
     assert data.decode(found).removeprefix("\ufeff") == text
 
 
 def test_a_character_that_is_cut_does_no_harm():
     data = (CHINESE * 50).encode("gbk")
     for end in range(len(data) - 4, len(data)):
-        assert encoding_of(data[:end], whole=False) == "gb18030"
-        assert encoding_of(CHINESE.encode()[: end % 40 + 20], whole=False) == "utf-8"
+        assert guess_encoding(data[:end], whole=False) == "gb18030"
+        assert guess_encoding(CHINESE.encode()[: end % 40 + 20], whole=False) == "utf-8"
 
 
 def test_a_long_beginning_of_ascii_does_not_hide_the_rest():
-    assert encoding_of(("label,text\n" * 30_000 + CHINESE).encode("gbk")) == "gb18030"
+    assert guess_encoding(("label,text\n" * 30_000 + CHINESE).encode("gbk")) == "gb18030"
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_a_long_beginning_of_ascii_does_not_hide_the_rest():
         (bytes(range(256)) * 4, "is not a text file"),
         (b"PK\x03\x04\x14\x00\x06\x00", r"not a text file; it looks like .* an Excel workbook: save the sheet as csv"),
         (b"\x1f\x8b\x08\x00\x00\x00", "not a text file; it looks like a gzip file"),
-        (CHINESE.encode() * 9 + b"\xff\xfe broken\n", r"file:28 is UTF-8 text with broken bytes: '.*broken.*'; fix"),
-        ("Привет мир, это русский текст для проверки\n".encode("cp1251"), "encoding cannot be told .*--encoding"),
+        (CHINESE.encode() * 9 + b"\xff\xfe broken\n", r"file:28 is UTF-8 text with invalid bytes: '.*broken.*'; fix"),
+        ("Привет мир, это русский текст для проверки\n".encode("cp1251"), "encoding cannot be detected.*--encoding"),
     ],
 )
 def test_what_cannot_be_told_is_an_error(data, message, tmp_path):

@@ -43,7 +43,7 @@ def test_tags_are_found_and_read(text, encoding, keys, tokenizer, tmp_path):
     [
         ("", "is empty"),
         ("a line of prose\nand another one that is longer\n", "is not a file of tags: its first line is 'a line of"),
-        ("dog NN\nruns VB\n", "the tags NN, VB are of no known scheme; spans are tagged as BIO"),
+        ("dog NN\nruns VB\n", "the tags NN, VB do not belong to a known scheme; use BIO"),
         ("".join(f"w{n} t{n}\n" for n in range(400)), "400 different values, too many for tags"),
     ],
 )
@@ -77,10 +77,12 @@ def test_parallel_texts_are_found_and_read(names, keys, encoding, tmp_path):
 def test_sides_that_do_not_match_are_clear_errors(tmp_path):
     (tmp_path / "a.en").write_text("one\ntwo\n")
     (tmp_path / "a.de").write_text("eins\n")
-    with pytest.raises(AlchemyError, match=r"a\.en has 2 lines and .*a\.de 1"):
+    with pytest.raises(AlchemyError, match=r"a\.en has 2 lines, but .*a\.de has 1"):
         sniff_parallel({"train": [tmp_path / "a.en", tmp_path / "a.de"]}, Hints())
     (tmp_path / "a.tsv").write_text("1\t2\n3\t4\n")
-    with pytest.raises(AlchemyError, match="does not have two columns of texts; it has 0, 1: name them with --source"):
+    with pytest.raises(
+        AlchemyError, match="does not have two text columns; available columns: 0, 1; set them with --source"
+    ):
         sniff_parallel({"train": [tmp_path / "a.tsv"]}, Hints())
 
 
@@ -127,11 +129,11 @@ def test_two_files_of_one_name_are_the_sides_of_a_corpus(tmp_path):
 
 def test_folders_and_files_that_say_nothing_are_clear_errors(tmp_path):
     (tmp_path / "notes.md").write_text("x")
-    with pytest.raises(AlchemyError, match=r"has no data files that are known by name; expected .* it has notes\.md"):
+    with pytest.raises(AlchemyError, match=r"has no data files with a known name; expected .* found notes\.md"):
         find_splits([tmp_path])
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("x")
-    with pytest.raises(AlchemyError, match=r"cannot tell which of a\.csv, b\.csv is for training"):
+    with pytest.raises(AlchemyError, match=r"cannot determine which of a\.csv, b\.csv is the training data"):
         find_splits([tmp_path / "a.csv", tmp_path / "b.csv"])
     with pytest.raises(AlchemyError, match=r"file not found: .*nws\.csv"):
         find_splits([tmp_path / "nws.csv"])

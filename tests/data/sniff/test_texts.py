@@ -170,11 +170,14 @@ def test_kinds_of_labels(tmp_path):
     path.write_text(jsonl([(text, [label, "all"]) for text, label in ROWS], ("text", "labels")))
     assert look(path).task["kind"] == look(path).shared["kind"] == "multi"
     path.write_text(jsonl([(f"text {number}", number / 7) for number in range(20)], ("text", "score")))
-    with pytest.raises(AlchemyError, match=r"'score' has 20 values in 20 rows: an id, or a number .* '--label score'"):
+    with pytest.raises(
+        AlchemyError,
+        match=r"'score' has 20 values in 20 rows: it may be an id or a regression target.* '--label score'",
+    ):
         look(path)
     assert look(path, label="score").task["kind"] == "regression"
     path.write_text(jsonl([(text, label == "sport") for text, label in ROWS], ("text", "label")))
-    with pytest.raises(AlchemyError, match="no column of labels"):
+    with pytest.raises(AlchemyError, match="no label column"):
         look(path)
 
 
@@ -197,7 +200,7 @@ def test_rows_that_cannot_be_used_are_counted_and_skipped(tmp_path):
     told = "\n".join(finding.notes)
     for note in (
         "1 bad rows are skipped, the first at line 34",
-        "1 rows without a text",
+        "1 rows without text",
         "1 rows without a label",
         "24 rows repeat",
     ):
@@ -215,9 +218,9 @@ def test_splits_may_be_written_differently(tmp_path):
     assert finding.task["labels"] == ["体育", "财经", "娱乐"]
     told = "\n".join(finding.notes)
     for note in (
-        "dev has labels that the training data lacks: 娱乐",
+        "dev has labels that are missing from the training data: 娱乐",
         "test.jsonl has no labels",
-        "3 of 7 texts of dev are in",
+        "3 of 7 texts of dev are also in",
     ):
         assert note in told
     assert "test" not in finding.splits
@@ -248,15 +251,19 @@ def test_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "", "is empty; name a file"),
+        ("a.csv", "", "is empty; use a file"),
         ("a.csv", "text,label\n", "has no rows"),
         (
             "a.csv",
             "text\nonly one column\nand another\n",
-            "has no column of labels; text is its only column; add a second one",
+            "has no label column; text is its only column; add a label column",
         ),
-        ("a.csv", table([(text, "x") for text, _ in ROWS], ("text", "label")), "'label' has one label only, 'x'"),
-        ("a.csv", table([(1, 2)] * 9, ("x", "y")), "does not have a column of texts; it has x, y: name it with --text"),
+        ("a.csv", table([(text, "x") for text, _ in ROWS], ("text", "label")), "'label' has only one label, 'x'"),
+        (
+            "a.csv",
+            table([(1, 2)] * 9, ("x", "y")),
+            "does not have a text column; available columns: x, y; set it with --text",
+        ),
         (
             "a.csv",
             table([(f"a text {n}", f"L{n}") for n in range(20)], ("text", "label")),
@@ -268,7 +275,7 @@ def test_pairs(tmp_path):
             "is not a table: its first line is 'just",
         ),
         ("a.json", '{"a": 1}', "is a JSON dict, expected a list of objects"),
-        ("a.json", '[{"a": 1}', "is not JSON: .*; JSON on each line is jsonl"),
+        ("a.json", '[{"a": 1}', "is not JSON: .*; a file with JSON on each line is jsonl"),
         ("a.jsonl", "[1]\n[2]\n", "has no rows"),
     ],
 )
