@@ -168,8 +168,8 @@ def test_rows_go_through_the_pipes_behind_the_opener(model: str, tmp_path: Path)
         answers = loaded.predict(rows)
         assert isinstance(loaded.module, nn.Module) and not loaded.module.training
     assert [answer["pred_name"] for answer in answers] == ["left", "right", "left", "right", "right"]
-    assert sorted(record.iterdir()) == before  # evaluation outputs are not written in prediction
-    assert not [line for line in said if "questions" in line]
+    assert sorted(record.iterdir()) == before  # what is written in an evaluation is not written now
+    assert not [line for line in said if "prediction skips" in line]
 
 
 def test_finished_samples_do_without_the_pipes(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_outputs_without_rows_are_told(tmp_path: Path) -> None:
     record = run_task(toy.config(str(tmp_path), model__type="tests.toy.OldLine", sched__epochs=1), raise_errors=True)
     with (
         alchemy.load(record.record_dir) as model,
-        pytest.raises(AlchemyError, match="cannot tell the samples of a batch"),
+        pytest.raises(AlchemyError, match="cannot split the batch into samples"),
     ):
         model.predict([{"x": torch.ones(1), "y": torch.ones(1)}])
 

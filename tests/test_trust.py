@@ -185,7 +185,7 @@ def test_a_config_that_was_edited_in_its_record_is_another_run(tmp_path: Path) -
     with pytest.raises(AlchemyError, match=r"this config was not written by one of your runs"):
         resume(result.record_dir, device=[-1], overrides=["stop.any.0.updates=9"])
     trust(digest_of(path.read_bytes()), path)
-    with pytest.raises(AlchemyError, match=r"cfg.toml: was edited since the run wrote it"):
+    with pytest.raises(AlchemyError, match=r"cfg.toml: was edited after the run wrote it"):
         resume(result.record_dir, device=[-1], overrides=["stop.any.0.updates=9"])
 
 

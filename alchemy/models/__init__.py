@@ -1,4 +1,4 @@
-"""Models ready to train."""
+"""Ready-made models for text classification, tagging, relations and translation."""
 
 from __future__ import annotations
 

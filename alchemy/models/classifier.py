@@ -1,4 +1,4 @@
-"""Texts into classes, several classes, or a number."""
+"""A text model for classification, multi-label classification and regression."""
 
 # B batch, C classes
 
@@ -20,7 +20,7 @@ from alchemy.nn.sequences import Rows, in_front
 from alchemy.pipeline.tokenizers import TokenizerSpec
 
 LOSSES: dict[str, type[Loss]] = {"single": CrossEntropy, "multi": BCE, "regression": MSE}
-# what an untuned config trains: chosen by cross-validation, see "Defaults" in docs/text-tasks.md
+# default model, chosen by cross-validation; see "Defaults" in docs/text-tasks.md
 USUAL_ENCODER = {
     "type": "alchemy.models.fasttext.NGrams",
     "dim": 32,
@@ -36,14 +36,14 @@ TARGETS = {"single": "label_id", "multi": "label_hot", "regression": "label"}
 
 
 @runtime_checkable
-class _OfKind(Protocol):
-    """A task that says what it predicts: one class, several, or a number."""
+class _HasKind(Protocol):
+    """A task with a kind of prediction: one class, several, or a number."""
 
     kind: str
 
 
 class _Net(nn.Module):
-    """An encoder, a head over it, and a score for each class."""
+    """An encoder, a head and a linear output layer with one logit per class."""
 
     def __init__(self, encoder: Encoder, head: Head, classes: int, dropout: float) -> None:
         super().__init__()
@@ -58,15 +58,15 @@ class _Net(nn.Module):
 
 @AlchemyModel.register()
 class TextClassifier(TextModel):
-    """An encoder and a head: `logits` of classes, of labels each for itself (`kind = "multi"`), or a number.
+    """An encoder and a head that give class `logits`, independent label logits (`kind = "multi"`), or a number.
 
-    Without an `encoder` the model is a bag of tokens and pairs of tokens (`NGrams`, `SumMax`, a dropout of 0.6), which
-    learns in a minute on one core. Over an `encoder`, `head` defaults to what that says of the whole text, and
-    `dropout` to 0.1. Sizes come from the task, unless `classes` and `tokenizer` tell them. The loss is that of the
-    kind, unless there is a table `[criterion]`.
+    Without an `encoder` the model is a bag of unigrams and bigrams (`NGrams`, `SumMax`, a dropout of 0.6), which trains
+    in a minute on one core. With an `encoder`, `head` defaults to the encoder's own pooling and `dropout` to 0.1.
+    The vocabulary and the number of classes come from the task unless `tokenizer` and `classes` are set. The loss
+    follows from the kind unless the config has a `[criterion]` table.
     """
 
-    goes_with = "alchemy.tasks.Classification"
+    expected_task = "alchemy.tasks.Classification"
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class TextClassifier(TextModel):
         tokenizer: TokenizerSpec | None = None,
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer)
-        self.kind = kind or (self.run.task.kind if isinstance(self.run.task, _OfKind) else "single")
+        self.kind = kind or (self.run.task.kind if isinstance(self.run.task, _HasKind) else "single")
         self.label = label or TARGETS[self.kind]
         self.reads += (self.label,)
         bag = not encoder
-        made = self.encoder_of(encoder or USUAL_ENCODER)
-        self.classes = 1 if self.kind == "regression" else self.classes_of(classes)
-        top = self.head_of(head or (USUAL_HEAD if bag else OVER_ENCODER), made)
+        built = self.build_encoder(encoder or USUAL_ENCODER)
+        self.classes = 1 if self.kind == "regression" else self.count_classes(classes)
+        top = self.build_head(head or (USUAL_HEAD if bag else OVER_ENCODER), built)
         usual = USUAL_DROPOUT if bag else 0.1
-        self.model = _Net(made, top, self.classes, usual if dropout is None else dropout)
-        self.criterion = self.loss_for(LOSSES[self.kind]())
+        self.model = _Net(built, top, self.classes, usual if dropout is None else dropout)
+        self.criterion = self.build_criterion(LOSSES[self.kind]())
 
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         logits_BC = self.model(self.rows(batch))

@@ -1,4 +1,4 @@
-"""Encoders that are trained from nothing: rows of ids become a vector for each token."""
+"""Encoders trained from scratch, which convert token ids to one vector per token."""
 
 # B batch, T tokens, D features
 
@@ -21,35 +21,35 @@ from alchemy.nn.sequences import BiRNN, Rows, States
 from alchemy.registry import Registrable
 from alchemy.text import Tokenizer
 
-# odd and large: every id of a run reaches all bits of its hash
+# odd and large, so that every id of an n-gram affects all bits of its hash
 PRIMES = (1_000_003, 805_459_861, 2_654_435_761, 3_674_653_429, 2_097_192_037)
 
 
 class Encoder(nn.Module, Registrable):
-    """Gives a vector of `width` numbers for each token; whatever stands at padding, it never changes one of them.
+    """Base of encoders, which return a vector of size `width` per token, independent of padding.
 
-    The rows have their real tokens in front. An encoder is handed the `tokenizer` of the task, if its constructor
-    names it.
+    Padding is on the right of each row. An encoder receives the `tokenizer` of the task if its constructor has such a
+    parameter.
     """
 
     width: int
-    longest: int | None = None  # tokens that it can take; None: any number
-    by_token: bool = True  # a vector for each token, and no others; tags and marks need that
-    reading: Whole = Whole()  # or windows, where the task asks for them
+    longest: int | None = None  # maximum number of tokens; None: unlimited
+    by_token: bool = True  # exactly one vector per token, as tagging and entity masks require
+    reading: Whole = Whole()  # or windows, if the task uses them
 
-    def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
+    def __init__(self) -> None:  # hides the **kwargs of nn.Module, which would accept any config key
         super().__init__()
 
     def forward(self, rows: Rows) -> States:
         raise NotImplementedError(f"{type(self).__name__} must define forward(rows) -> States")
 
     def read(self, rows: Rows) -> States:
-        """The vectors of rows that may be longer than the encoder takes, if it reads in windows."""
+        """Encode rows, which may exceed the maximum length if the encoder reads in windows."""
         return self.reading(self, rows)
 
 
 class _Lookup(nn.Module):
-    """The vectors of ids: random, or read from a file of word vectors; zero at padding."""
+    """An embedding table, random or loaded from a file of word vectors; zero at padding."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class _Lookup(nn.Module):
         if frozen:
             self.table.weight.requires_grad = False
         if word_dropout and tokenizer.unk is None:
-            raise AlchemyError("word_dropout puts the unknown word in place of others, and the tokenizer has none")
+            raise AlchemyError("word_dropout needs an unknown token, but the tokenizer has none")
         self.unk, self.word_dropout = tokenizer.unk or 0, word_dropout
         self.dropout = Dropout(dropout)
 
@@ -82,17 +82,17 @@ class _Lookup(nn.Module):
             ids_BT = torch.where(torch.rand_like(ids_BT, dtype=torch.float) < self.word_dropout, self.unk, ids_BT)
         states_BTD = self.table(ids_BT)
         if self.pairs is not None:
-            states_BTD = states_BTD + self.pairs(_pair_numbers(ids_BT, rows.real_BT, self.pairs.num_embeddings))
+            states_BTD = states_BTD + self.pairs(_hash_bigrams(ids_BT, rows.real_BT, self.pairs.num_embeddings))
         return self.dropout(states_BTD) * rows.real_BT[..., None]
 
 
 @Encoder.register()
 class Embedding(Encoder):
-    """The vector of each id, and nothing more: what TextCNN or a mean of words begin with.
+    """Token embeddings without context, for example as the input of TextCNN or mean pooling.
 
-    `vectors` is a file of word vectors (`word 0.1 0.2 ..` a line), `frozen` leaves them as they are, `dropout` zeroes
-    numbers, `word_dropout` puts the unknown word in the place of a share of the words. With `bigrams` a token also has
-    the vector of itself and the next one; so many vectors are shared by all such pairs, by a hash.
+    `vectors` is a file of word vectors (`word 0.1 0.2 ..` per line), `frozen` keeps them fixed, `dropout` zeroes
+    features, `word_dropout` replaces a fraction of the tokens with the unknown token. With `bigrams`, a token also gets
+    the vector of its bigram with the next token; all bigrams share `bigrams` vectors by hashing.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Embedding(Encoder):
 
 @Encoder.register()
 class Recurrent(Encoder):
-    """Embeddings, and over them an LSTM or a GRU in both directions, of `hidden` numbers each."""
+    """Embeddings followed by a bidirectional LSTM or GRU with `hidden` features per direction."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Recurrent(Encoder):
 
 @Encoder.register()
 class Transformer(Encoder):
-    """Embeddings with places, and over them layers of self-attention; layer norm stands in front of each sublayer."""
+    """Embeddings with positions, followed by pre-norm self-attention layers."""
 
     def __init__(
         self,
@@ -170,72 +170,72 @@ class Transformer(Encoder):
         self.dropout = Dropout(dropout)
         layer = nn.TransformerEncoderLayer(dim, heads, inner, dropout, "gelu", batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(dim), enable_nested_tensor=False)
-        for param in self.layers.parameters():  # torch copies the first layer: all would begin with the same numbers
+        for param in self.layers.parameters():  # torch copies the first layer, so all would start with the same weights
             if param.dim() > 1:
                 nn.init.xavier_uniform_(param)
 
     def forward(self, rows: Rows) -> States:
-        # as large as the places: the table begins with a variance of 1 / dim
+        # scaled to the size of the position embeddings: the table is initialized with variance 1 / dim
         states_BTD = self.embed(rows) * math.sqrt(self.width) + self.places_TD[: rows.ids_BT.shape[1]]
         states_BTD = self.layers(self.dropout(states_BTD), src_key_padding_mask=~rows.real_BT)
         return States(states_BTD * rows.real_BT[..., None], rows.real_BT)
 
 
-def _pair_numbers(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
-    """A number below `buckets` for each token and the one behind it; behind the last one there is none."""
+def _hash_bigrams(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
+    """Return the hash bucket of each token and its successor; the last token has none."""
     behind_BT = torch.where(real_BT, ids_BT + 1, 0).roll(-1, dims=1)
     behind_BT[:, -1] = 0
-    mixed_BT = (ids_BT + 1) * PRIMES[0] + behind_BT * PRIMES[1]  # it may wrap around at 64 bits, as a hash does
+    mixed_BT = (ids_BT + 1) * PRIMES[0] + behind_BT * PRIMES[1]  # may overflow 64 bits, which is fine for a hash
     return (mixed_BT ^ (mixed_BT >> 17)) % buckets
 
 
 def _read_vectors(path: str, tokenizer: Tokenizer, table_VD: Tensor) -> None:
-    """Puts the vectors of words that the tokenizer knows into their rows, from files of word2vec, GloVe and fastText.
+    """Load the vectors of known words into their rows from a word2vec, GloVe or fastText text file.
 
-    A first line with two whole numbers, as word2vec writes it, tells how many words there are, and how many numbers
-    each has. Other rows stay as they are.
+    A first line with two integers, as in word2vec files, gives the number of words and the vector size. Rows without a
+    vector are unchanged.
     """
     dim = table_VD.shape[1]
     found: set[int] = set()
-    told = number = 0
+    declared = number = 0
     for number, line in read_lines(check_file(path)):
         cells = line.rstrip().split(" ")
         if number == 1 and len(cells) == 2 and all(map(str.isdecimal, cells)):
-            told = int(cells[0])
+            declared = int(cells[0])
             _check_size(int(cells[1]), dim, f"{path}:1")
             continue
         row = tokenizer.id_of(cells[0])
         if row is None or row in found:
             continue
-        table_VD[row] = torch.tensor(_numbers(cells[1:], dim, f"{path}:{number}", known=bool(told or found)))
+        table_VD[row] = torch.tensor(_parse_vector(cells[1:], dim, f"{path}:{number}", known=bool(declared or found)))
         found.add(row)
-    if number - 1 < told:
-        hint = "was it cut while it was copied? get it anew, or mend its first line"
+    if number - 1 < declared:
+        hint = "is the file truncated? download it again, or fix its first line"
         raise AlchemyError(
-            f"the first line tells of {told} words, and there are {number - 1}", where=f"{path}:1", hint=hint
+            f"the first line declares {declared} words, but there are {number - 1}", where=f"{path}:1", hint=hint
         )
     if not found:
-        hint = "are they of another language, or for words where these are characters?"
-        raise AlchemyError(f"none of the {tokenizer.size} symbols has a vector in {path}", hint=hint)
-    logger.info("{} of {} symbols have a vector in {}", len(found), tokenizer.size, path)
+        hint = "are the vectors for another language, or for words instead of characters?"
+        raise AlchemyError(f"none of the {tokenizer.size} tokens has a vector in {path}", hint=hint)
+    logger.info("{} of {} tokens have a vector in {}", len(found), tokenizer.size, path)
 
 
-def _numbers(cells: list[str], dim: int, where: str, known: bool) -> list[float]:
-    """The numbers of a line; where the size is `known` to be the right one, it is the line that is wrong."""
+def _parse_vector(cells: list[str], dim: int, where: str, known: bool) -> list[float]:
+    """Parse the values of a line; if the size is `known` to be right, a different one means a broken line."""
     try:
         numbers = [float(cell) for cell in cells]
     except ValueError as error:
-        raise AlchemyError(f"a word vector has something that is no number: {error}", where=where) from error
+        raise AlchemyError(f"invalid number in a word vector: {error}", where=where) from error
     if known and len(numbers) != dim:
-        hint = "the line is broken, as the last of a file that was cut is"
-        raise AlchemyError(f"a word vector has {len(numbers)} numbers, and those before {dim}", where=where, hint=hint)
+        hint = "the line is broken; is the file truncated?"
+        raise AlchemyError(f"a word vector has {len(numbers)} values, expected {dim}", where=where, hint=hint)
     _check_size(len(numbers), dim, where)
     if not all(map(math.isfinite, numbers)):
-        hint = "take the line out: its word then begins with random numbers"
-        raise AlchemyError("a word vector has a number that is not finite", where=where, hint=hint)
+        hint = "remove the line: its word is then initialized at random"
+        raise AlchemyError("a word vector has a non-finite value", where=where, hint=hint)
     return numbers
 
 
 def _check_size(size: int, dim: int, where: str) -> None:
     if size != dim:
-        raise AlchemyError(f"a word vector has {size} numbers", where=where, hint=f"set dim = {size}")
+        raise AlchemyError(f"a word vector has {size} values, expected {dim}", where=where, hint=f"set dim = {size}")

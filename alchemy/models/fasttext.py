@@ -1,4 +1,4 @@
-"""FastText: a text is the mean of its words and of its short runs of words."""
+"""FastText encoder: a text is represented by its tokens and hashed n-grams."""
 
 # B batch, T tokens, N n-grams of a text, D features
 
@@ -19,12 +19,12 @@ from alchemy.text import Tokenizer
 
 @Encoder.register()
 class NGrams(Encoder):
-    """The vectors of single tokens, and of all runs of `ngrams` tokens, which share `buckets` vectors by a hash.
+    """Embeddings of tokens and of n-grams of the lengths in `ngrams`; n-grams share `buckets` vectors by hashing.
 
-    With a `Pool` of the mean over it this is FastText (Joulin et al. 2016). `dropout` leaves out a share of the runs.
-    With `ends`, the begin and the end of the text count as tokens of a run, so that "what .." differs from ".. what".
-    With `sparse`, a step on the CPU touches only the vectors of its batch: much faster, with optimizers that take
-    sparse gradients (`alchemy.optim.Adagrad`, SGD); others get dense ones.
+    With a mean `Pool` this is FastText (Joulin et al. 2016). `dropout` drops a fraction of the n-grams. With `ends`,
+    the start and end of the text count as tokens of an n-gram, so that "what .." differs from ".. what". With `sparse`,
+    an update on the CPU touches only the vectors of its batch, which is much faster with optimizers that support sparse
+    gradients (`alchemy.optim.Adagrad`, SGD); others get dense ones.
     """
 
     by_token = False
@@ -42,44 +42,44 @@ class NGrams(Encoder):
     ) -> None:
         super().__init__()
         self.width, self.ngrams, self.buckets, self.drop, self.ends = dim, ngrams, buckets, dropout, ends
-        # single tokens have vectors of their own in front, which no run can hit
+        # the first rows of the table are for single tokens; n-grams never map to them
         self.singles = tokenizer.size
         self.table = nn.Embedding(self.singles + buckets, dim, sparse=sparse)
         nn.init.uniform_(self.table.weight, -1 / dim, 1 / dim)
-        if sparse:  # torch asks whether to check sparse gradients; these are made by its own layer, so no
+        if sparse:  # torch warns unless this is set explicitly; its own layer creates valid gradients
             torch.sparse.check_sparse_tensor_invariants.disable()
 
     def forward(self, rows: Rows) -> States:
-        longer = self._with_ends(rows) if self.ends else rows
-        found = [self._runs(rows if length == 1 else longer, length) for length in self.ngrams]
+        longer = self._add_ends(rows) if self.ends else rows
+        found = [self._ngram_ids(rows if length == 1 else longer, length) for length in self.ngrams]
         grams_BN, real_BN = (torch.cat(parts, dim=1) for parts in zip(*found))
         if self.training and self.drop:
             kept_BN = real_BN & (torch.rand_like(real_BN, dtype=torch.float) >= self.drop)
-            # of a text that would lose all, all are kept
+            # a text that would lose all n-grams keeps them all
             real_BN = torch.where(kept_BN.any(1, keepdim=True), kept_BN, real_BN)
-        front, _ = in_front(Rows(grams_BN, real_BN))  # runs of one length stand behind the padding of the one before
+        front, _ = in_front(Rows(grams_BN, real_BN))  # n-grams of one length follow the padding of the previous length
         return States(self.table(front.ids_BT), front.real_BT)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
-        # a GPU is fast with dense gradients, and nccl cannot average others
+        # dense gradients are fast on a GPU, and nccl cannot reduce sparse ones
         self.table.sparse = self.table.sparse and self.table.weight.is_cpu
         return self
 
-    def _with_ends(self, rows: Rows) -> Rows:
-        """The rows with a token in front and one behind, whose ids no single token has."""
+    def _add_ends(self, rows: Rows) -> Rows:
+        """Return the rows with a start and an end token, whose ids differ from those of all tokens."""
         begin, end = self.singles, self.singles + 1
         ids_BT = F.pad(F.pad(rows.ids_BT, (1, 0), value=begin), (0, 1))
         ids_BT = ids_BT.scatter(1, rows.lengths_B[:, None] + 1, end)
         return Rows(ids_BT, F.pad(rows.real_BT, (2, 0), value=True))
 
-    def _runs(self, rows: Rows, length: int) -> tuple[Tensor, Tensor]:
-        """The number of each run that begins at a token, and whether all of it is real."""
+    def _ngram_ids(self, rows: Rows, length: int) -> tuple[Tensor, Tensor]:
+        """Return the id of the n-gram that starts at each token, and whether it is free of padding."""
         ids_BT = rows.ids_BT
         if length == 1:
             return ids_BT, rows.real_BT
         size = max(ids_BT.shape[1] - length + 1, 0)
-        # the sum wraps around at 64 bits, as a hash may
+        # the sum may overflow 64 bits, which is fine for a hash
         mixed = sum((ids_BT[:, k : k + size] + 1) * PRIMES[k] * (length + k) for k in range(length))
         mixed = torch.as_tensor(mixed ^ (mixed >> 17))
         return self.singles + mixed % self.buckets, rows.real_BT[:, length - 1 :]

@@ -1,4 +1,4 @@
-"""Heads: the vectors of a text's tokens become one vector of the text."""
+"""Heads, which pool the token vectors of a text into one vector."""
 
 # B batch, T tokens, D features of a token, F features of a text, K width of a filter
 
@@ -17,26 +17,26 @@ from alchemy.registry import Registrable
 
 
 class Head(nn.Module, Registrable):
-    """Gives a vector of `width` numbers for each text; what stands at padding never changes it.
+    """Base of heads, which return a vector of size `width` per text, independent of padding.
 
-    The real tokens stand in front. The first parameter of a head is `inputs`: how many numbers a token has.
+    Padding is on the right. The first constructor parameter of a head is `inputs`, the size of a token vector.
     """
 
     width: int
 
-    def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
+    def __init__(self) -> None:  # hides the **kwargs of nn.Module, which would accept any config key
         super().__init__()
 
     def forward(self, encoded: States) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} must define forward(encoded) -> vectors of texts")
+        raise NotImplementedError(f"{type(self).__name__} must define forward(encoded) -> text vectors")
 
 
 @Head.register()
 class Pool(Head):
-    """No layers of its own: what the encoder says of the whole text, or its first or last token, the mean, the maximum.
+    """Pooling without parameters: the encoder's own pooling, the first or last token, the mean or the maximum.
 
-    `how = "encoder"` takes what the encoder has made for the whole text (BERT's pooler, the last states of an LSTM),
-    and the mean where it makes nothing.
+    `how = "encoder"` uses the pooled output of the encoder (BERT's pooler, the last states of an LSTM), or the mean if
+    the encoder has none.
     """
 
     def __init__(self, inputs: int, *, how: Literal["encoder", "first", "last", "mean", "max"] = "encoder") -> None:
@@ -59,9 +59,9 @@ class Pool(Head):
 
 @Head.register()
 class SumMax(Head):
-    """The sum of the vectors over the square root of their number, and beside it the maximum of each feature.
+    """Concatenates the sum of the vectors, divided by the square root of their number, and their maximum.
 
-    Over `NGrams` the sum weighs all that a text says, and the maximum finds the one run of tokens that decides.
+    With `NGrams`, the sum weighs the whole text, and the maximum picks out a single decisive n-gram.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -77,7 +77,7 @@ class SumMax(Head):
 
 @Head.register()
 class CNN(Head):
-    """TextCNN (Kim 2014): filters of several sizes over the tokens, and the maximum of each."""
+    """TextCNN (Kim 2014): convolutions of several sizes over the tokens with max pooling."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class CNN(Head):
 
     def forward(self, encoded: States) -> Tensor:
         states_BDT = (encoded.states_BTD * encoded.real_BT[..., None]).mT
-        # zeros behind the end: a window begins at each real token, so that a short text has one too
+        # zero padding at the end: a window starts at each real token, so even a short text has one
         windows = [conv(F.pad(states_BDT, (0, size - 1))) for size, conv in zip(self.sizes, self.convs)]
         return torch.cat([max_of(F.relu(windows_BFT).mT, encoded.real_BT) for windows_BFT in windows], dim=-1)
 
 
 class _Recurrent(Head):
-    """What the LSTM and the GRU head share: the last states of both directions."""
+    """Common base of the LSTM and GRU heads: the last states of both directions."""
 
     def __init__(self, rnn: BiRNN, dropout: float) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _Recurrent(Head):
 
 @Head.register()
 class LSTM(_Recurrent):
-    """The last states of an LSTM in both directions."""
+    """The last states of a bidirectional LSTM."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class LSTM(_Recurrent):
 
 @Head.register()
 class GRU(_Recurrent):
-    """The last states of a GRU in both directions."""
+    """The last states of a bidirectional GRU."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class GRU(_Recurrent):
 
 @Head.register()
 class RCNN(Head):
-    """TextRCNN (Lai et al. 2015): each token with what an LSTM read before and behind it, and the maximum of that."""
+    """TextRCNN (Lai et al. 2015): max pooling over tokens combined with their context from a bidirectional LSTM."""
 
     def __init__(
         self, inputs: int, *, hidden: PositiveInt = 256, layers: PositiveInt = 1, dropout: Fraction = 0.0
@@ -160,7 +160,7 @@ class RCNN(Head):
 
 @Head.register()
 class Attention(Head):
-    """A mean of the tokens, weighted by how much each matters (Zhou et al. 2016)."""
+    """Attention pooling: a weighted mean of the tokens (Zhou et al. 2016)."""
 
     def __init__(self, inputs: int, *, hidden: NonNegativeInt = 0) -> None:
         super().__init__()
@@ -174,38 +174,38 @@ class Attention(Head):
 
 @Head.register()
 class DPCNN(Head):
-    """Deep pyramid CNN (Johnson and Zhang 2017): a text is halved between convolutions until one token is left."""
+    """Deep pyramid CNN (Johnson and Zhang 2017): halves the sequence between convolutions until one token is left."""
 
     def __init__(self, inputs: int, *, filter_num: PositiveInt = 250, dropout: Fraction = 0.0) -> None:
         super().__init__()
         self.width = filter_num
         self.region = nn.Conv1d(inputs, filter_num, 3, padding=1)
         self.first = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
-        # the same in every block: a longer text has more of them
+        # shared by all blocks: a longer text passes through more of them
         self.block = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
         self.dropout = Dropout(dropout)
 
     def forward(self, encoded: States) -> Tensor:
         real_BT = encoded.real_BT
         region_BFT = self.region((encoded.states_BTD * real_BT[..., None]).mT) * real_BT[:, None]
-        states_BFT = self._twice(self.first, region_BFT, real_BT) + region_BFT
+        states_BFT = self._convolve(self.first, region_BFT, real_BT) + region_BFT
         while states_BFT.shape[-1] > 1:
-            half_BFT, half_BT = _halved(states_BFT, real_BT)
-            deeper = self._twice(self.block, half_BFT, half_BT) + half_BFT
-            # a text of one token is done, however long the others of its batch are
+            half_BFT, half_BT = _halve(states_BFT, real_BT)
+            deeper = self._convolve(self.block, half_BFT, half_BT) + half_BFT
+            # a text of one token is finished, however long the others in the batch are
             done_B11 = (real_BT.sum(1) == 1)[:, None, None]
             states_BFT, real_BT = torch.where(done_B11, half_BFT, deeper), half_BT
         return self.dropout(states_BFT[..., 0])
 
     @staticmethod
-    def _twice(convs: nn.ModuleList, states_BFT: Tensor, real_BT: Tensor) -> Tensor:
+    def _convolve(convs: nn.ModuleList, states_BFT: Tensor, real_BT: Tensor) -> Tensor:
         for conv in convs:
             states_BFT = conv(F.relu(states_BFT)) * real_BT[:, None]
         return states_BFT
 
 
-def _halved(states_BFT: Tensor, real_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """The maximum of every three tokens, two apart; a text of one token stays what it is."""
+def _halve(states_BFT: Tensor, real_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Max-pool with size 3 and stride 2; a text of one token is unchanged."""
     size = states_BFT.shape[-1]
     odd = size % 2
     open_BFT = F.pad(states_BFT.masked_fill(~real_BT[:, None], -torch.inf), (0, 1 + odd), value=-torch.inf)

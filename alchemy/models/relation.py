@@ -1,4 +1,4 @@
-"""The relation between two things that are marked in a text."""
+"""A text model that classifies the relation between marked entities."""
 
 # B batch, T tokens, D features
 
@@ -22,13 +22,13 @@ from alchemy.pipeline.tokenizers import TokenizerSpec
 
 
 class _Net(nn.Module):
-    """R-BERT (Wu and He 2019): the text and the mean of each marked thing, each through a layer of its own."""
+    """R-BERT (Wu and He 2019): the text and the mean of each entity, each through its own layer."""
 
     def __init__(self, encoder: Encoder, head: Head, marks: int, classes: int, dropout: float) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
         self.text = nn.Sequential(Dropout(dropout), nn.Linear(head.width, encoder.width), nn.Tanh())
-        # one layer for all marks, as in the paper: which of them it was, the place in the row below tells
+        # one layer for all entities, as in the paper: the position in the concatenation tells them apart
         self.thing = nn.Sequential(nn.Tanh(), Dropout(dropout), nn.Linear(encoder.width, encoder.width), nn.Tanh())
         self.out = nn.Sequential(Dropout(dropout), nn.Linear((1 + marks) * encoder.width, classes))
 
@@ -42,9 +42,9 @@ class _Net(nn.Module):
 
 @AlchemyModel.register()
 class RelationClassifier(TextModel):
-    """`logits` of relations, from the text and from the tokens of each mark: the fields that `marks` names."""
+    """Computes relation `logits` from the text and the tokens of each entity; `marks` names the entity mask fields."""
 
-    goes_with = "alchemy.tasks.Relation"
+    expected_task = "alchemy.tasks.Relation"
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class RelationClassifier(TextModel):
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer, reads=(*marks, label))
         self.label, self.marks = label, marks
-        made = self.encoder_of(encoder, by_token=True)
-        self.model = _Net(made, self.head_of(head, made), len(marks), self.classes_of(classes), dropout)
-        self.criterion = self.loss_for(CrossEntropy())
+        built = self.build_encoder(encoder, by_token=True)
+        self.model = _Net(built, self.build_head(head, built), len(marks), self.count_classes(classes), dropout)
+        self.criterion = self.build_criterion(CrossEntropy())
 
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"logits": self.model(self.rows(batch), *(self.field(batch, name) for name in self.marks))}

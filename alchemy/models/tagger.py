@@ -1,4 +1,4 @@
-"""A tag for each word of a text."""
+"""A sequence tagger with a softmax or CRF decoder."""
 
 # B batch, T tokens, W words, C tags, D features
 
@@ -25,14 +25,14 @@ IGNORED = -100
 
 
 @runtime_checkable
-class _Ruled(Protocol):
-    """A task that says which tags may follow each other, as CRF takes it."""
+class _HasRules(Protocol):
+    """A task that defines which tags may follow each other, in the form that CRF takes."""
 
     def rules(self) -> dict[str, Any]: ...
 
 
 class _Net(nn.Module):
-    """An encoder and scores of tags; where there is a chain of tags, the module holds it, so that it is trained."""
+    """An encoder and a tag classifier; a CRF, if any, is part of the module so that it is trained."""
 
     def __init__(self, encoder: Encoder, classes: int, dropout: float, crf: CRF | None) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _Net(nn.Module):
         self.out = nn.Linear(encoder.width, classes)
 
     def forward(self, rows: Rows, first_BT: Tensor, tags_BT: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The scores of the words, which stand in front; how many there are; and the loss of the chain of each row."""
+        """Return the tag scores of the words (padded on the right), the mask of real words and the CRF loss per row."""
         front, places_BT = in_front(rows)
         encoded = self.encoder.read(front)
         words, order_BT = in_front(Rows(front.ids_BT, first_BT.gather(1, places_BT)))
@@ -48,21 +48,21 @@ class _Net(nn.Module):
         scores_BWC = self.out(self.dropout(states_BWD))
         if tags_BT is None or self.crf is None:
             return scores_BWC, words.real_BT, None
-        # a text without words has one place, where no tag stands
+        # a text without words has one position, without a tag
         tags_BW = tags_BT.gather(1, places_BT).gather(1, order_BT).clamp_min(0)
         return scores_BWC, words.real_BT, self.crf(scores_BWC, tags_BW, words.real_BT) * first_BT.any(1)
 
 
 @AlchemyModel.register()
 class Tagger(TextModel):
-    """`tags` of each text: the best of each word (`decoder = "softmax"`), or the best row of them (`"crf"`).
+    """Predicts `tags`: the best tag of each word (`decoder = "softmax"`), or the best tag sequence (`"crf"`).
 
-    The batch has `words`: which word each token belongs to, -1 for none; its first token speaks for a word. Tags come
-    from the field `label`. With `rules` a chain finds no row that the scheme of the task forbids. The loss of a chain
-    counts texts, any other words.
+    The batch field `words` contains the word index of each token, or -1; the first token represents a word. The field
+    `label` contains the tags. With `rules`, a CRF never predicts a sequence that the tagging scheme of the task
+    forbids. The CRF loss is averaged over texts, any other loss over words.
     """
 
-    goes_with = "alchemy.tasks.Tagging"
+    expected_task = "alchemy.tasks.Tagging"
 
     def __init__(
         self,
@@ -79,17 +79,17 @@ class Tagger(TextModel):
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer, reads=(words, label))
         if decoder == "crf" and self.criterion_cfg:
-            hint = 'take out [criterion], or set decoder = "softmax"'
-            raise AlchemyError("a chain of tags is its own loss, and [criterion] would not be used", hint=hint)
+            hint = 'remove [criterion], or set decoder = "softmax"'
+            raise AlchemyError("a CRF defines its own loss, so [criterion] would not be used", hint=hint)
         self.words, self.label = words, label
-        tags = self.classes_of(classes)
-        allowed = self.run.task.rules() if rules and isinstance(self.run.task, _Ruled) else {}
+        tags = self.count_classes(classes)
+        allowed = self.run.task.rules() if rules and isinstance(self.run.task, _HasRules) else {}
         chain = CRF(tags, **allowed) if decoder == "crf" else None
-        self.model = _Net(self.encoder_of(encoder, by_token=True), tags, dropout, chain)
-        self.criterion = self.loss_for(CrossEntropy(ignore_index=IGNORED))
+        self.model = _Net(self.build_encoder(encoder, by_token=True), tags, dropout, chain)
+        self.criterion = self.build_criterion(CrossEntropy(ignore_index=IGNORED))
 
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        first_BT, tags_BT = _first_of(self.field(batch, self.words)), batch.get(self.label)
+        first_BT, tags_BT = _first_tokens(self.field(batch, self.words)), batch.get(self.label)
         # the loss of a chain is computed in here too: DDP sees only parameters that its module has used
         try:
             scores_BWC, real_BW, chained_B = self.model(self.rows(batch), first_BT, tags_BT)
@@ -98,12 +98,12 @@ class Tagger(TextModel):
                 check_target(error, tags_BT)
             raise
         outputs = {"scores": scores_BWC, "chain_loss": chained_B}
-        if not self.module.training:  # the best row of tags is searched for, which training has no use for
-            outputs["tags"] = self._tags(scores_BWC, real_BW, first_BT)
+        if not self.module.training:  # decoding is not needed in training
+            outputs["tags"] = self._decode(scores_BWC, real_BW, first_BT)
         return outputs
 
     def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
-        tags_BT, first_BT = self.field(batch, self.label), _first_of(self.field(batch, self.words))
+        tags_BT, first_BT = self.field(batch, self.label), _first_tokens(self.field(batch, self.words))
         if outputs["chain_loss"] is not None:
             return outputs["chain_loss"].sum(), first_BT.any(1).sum()
         words_BW = in_front(Rows(tags_BT, first_BT & self.rows(batch).real_BT))[0]
@@ -111,9 +111,9 @@ class Tagger(TextModel):
         found: tuple[Tensor, float | Tensor] = self.criterion(outputs["scores"].mT, gold_BW)
         return found
 
-    def _tags(self, scores_BWC: Tensor, real_BW: Tensor, first_BT: Tensor) -> list[list[int]]:
+    def _decode(self, scores_BWC: Tensor, real_BW: Tensor, first_BT: Tensor) -> list[list[int]]:
         chain = self.module.crf
-        counts = first_BT.sum(1).tolist()  # a text without words has one place, for want of none
+        counts = first_BT.sum(1).tolist()  # a text without words still has one position
         if chain is not None:
             found: list[list[int]] = chain.decode(scores_BWC, real_BW)
         else:
@@ -121,10 +121,10 @@ class Tagger(TextModel):
         return [row[:count] for row, count in zip(found, counts)]
 
 
-def _first_of(word_BT: Tensor) -> Tensor:
-    """Which tokens are the first of a word.
+def _first_tokens(word_BT: Tensor) -> Tensor:
+    """Return a mask of the first tokens of words.
 
-    >>> _first_of(torch.tensor([[-1, 0, 0, 1, -1]])).int().tolist()
+    >>> _first_tokens(torch.tensor([[-1, 0, 0, 1, -1]])).int().tolist()
     [[0, 1, 0, 1, 0]]
     """
     before_BT = torch.cat((torch.full_like(word_BT[:, :1], -1), word_BT[:, :-1]), dim=1)

@@ -1,4 +1,4 @@
-"""What the models of texts share: an encoder, the rows of a batch, and the loss."""
+"""Base class of the text models: builds encoder, head and loss, and reads the fields of a batch."""
 
 from __future__ import annotations
 
@@ -21,80 +21,82 @@ from alchemy.text import Tokenizer
 
 
 @runtime_checkable
-class _Tokenizing(Protocol):
-    """A task that says how its texts become ids."""
+class _HasTokenizer(Protocol):
+    """A task with a tokenizer."""
 
     tokenizer: Tokenizer
 
 
 @runtime_checkable
-class _Reading(Protocol):
-    """A task that says whether long texts are read at once, or in windows."""
+class _HasReading(Protocol):
+    """A task that defines whether long texts are read whole or in windows."""
 
     reading: Whole
 
 
 @runtime_checkable
-class _Labelling(Protocol):
-    """A task that knows its labels."""
+class _HasLabels(Protocol):
+    """A task with a list of labels."""
 
     labels: Sequence[str]
 
 
 class TextModel(AlchemyModel):
-    """A model whose module has an `encoder`. Tokenizer and classes are those of the task, unless they are told.
+    """A model whose module has an `encoder`. The tokenizer and the classes come from the task unless they are set.
 
-    A batch has the field `ids`, a `mask` of what is real (else what is no padding is), and where the texts have them
-    `segments`. With `trf_lr` in `[optim]` the encoder has this learning rate, and all else `lr`.
+    A batch has the field `ids`, optionally a `mask` of real tokens (default: everything except padding) and optionally
+    `segments`. With `trf_lr` in `[optim]`, the encoder uses this learning rate and everything else uses `lr`.
     """
 
-    goes_with: ClassVar[str] = "a task of alchemy.tasks"
+    expected_task: ClassVar[str] = "a task of alchemy.tasks"
 
     def __init__(self, *, ids: str, tokenizer: TokenizerSpec | None, reads: Sequence[str] = ()) -> None:
         super().__init__()
         self.ids, self.reads = ids, (ids, *reads)  # in training
         task = self.run.task
-        own = task.tokenizer if isinstance(task, _Tokenizing) else None
+        own = task.tokenizer if isinstance(task, _HasTokenizer) else None
         self.tokenizer: Tokenizer | None = own if tokenizer is None else tokenizer_of(tokenizer)
 
     # -- for the constructor of a model
-    def encoder_of(self, table: Mapping[str, Any], *, by_token: bool = False) -> Encoder:
-        """The encoder; it is handed the tokenizer, if it takes one. `by_token` asks for a vector of each token.
+    def build_encoder(self, table: Mapping[str, Any], *, by_token: bool = False) -> Encoder:
+        """Build the encoder and pass it the tokenizer if it takes one; `by_token` requires a vector per token.
 
-        It reads as the task says: at once, or in windows, which are put together by the places of tokens.
+        It reads texts whole or in windows, as the task defines; windows are joined by token position.
         """
         given = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         encoder: Encoder = build(Encoder, table, given=given, section="model.encoder")
-        if isinstance(self.run.task, _Reading):
+        if isinstance(self.run.task, _HasReading):
             encoder.reading = self.run.task.reading
         if (by_token or encoder.reading.by_token) and not encoder.by_token:
-            what = f"{type(self).__name__} needs a vector of each token, which {type(encoder).__name__} does not give"
-            raise AlchemyError(what, section="model.encoder", hint="alchemy.models.encoders.Recurrent does")
+            what = (
+                f"{type(self).__name__} needs one vector per token, but {type(encoder).__name__} does not return them"
+            )
+            raise AlchemyError(what, section="model.encoder", hint="use alchemy.models.encoders.Recurrent")
         return encoder
 
-    def head_of(self, table: Mapping[str, Any], encoder: Encoder) -> Head:
+    def build_head(self, table: Mapping[str, Any], encoder: Encoder) -> Head:
         head: Head = build(Head, table, given={"inputs": encoder.width}, section="model.head")
         return head
 
-    def classes_of(self, told: int) -> int:
-        """How many classes there are: as told, else as many as the task has labels."""
-        found = told or (len(self.run.task.labels) if isinstance(self.run.task, _Labelling) else 0)
+    def count_classes(self, classes: int) -> int:
+        """Return the number of classes: as set, or else the number of labels of the task."""
+        found = classes or (len(self.run.task.labels) if isinstance(self.run.task, _HasLabels) else 0)
         if not found:
-            hint = "give classes = 2, or a task that knows its labels, as those of alchemy.tasks do"
-            raise AlchemyError("the model does not know how many classes there are", section="model", hint=hint)
+            hint = "set classes = 2, or use a task with labels, such as those of alchemy.tasks"
+            raise AlchemyError("the number of classes is unknown", section="model", hint=hint)
         return found
 
-    def loss_for(self, usual: Loss) -> Loss:
-        """The loss of `[criterion]`, and without that table the usual one."""
-        return build_loss(self.criterion_cfg) if self.criterion_cfg else usual
+    def build_criterion(self, default: Loss) -> Loss:
+        """Return the loss of `[criterion]`, or `default` without that table."""
+        return build_loss(self.criterion_cfg) if self.criterion_cfg else default
 
     # -- in a step
     def rows(self, batch: Mapping[str, Any]) -> Rows:
         ids_BT: Tensor = self.field(batch, self.ids)
         longest = self.max_positions()
         if longest is not None and ids_BT.shape[1] > longest:
-            hint = f"set max_length = {longest} (or less) where texts are encoded, and `long` to what is cut"
-            text = f"a text has {ids_BT.shape[1]} tokens, and the encoder takes {longest}"
+            hint = f"set max_length = {longest} or less where texts are encoded, and `long` to how they are truncated"
+            text = f"a text has {ids_BT.shape[1]} tokens, but the encoder takes at most {longest}"
             raise AlchemyError(text, section="model.encoder", hint=hint)
         real_BT = batch.get("mask")
         pad = None if self.tokenizer is None else self.tokenizer.pad
@@ -103,11 +105,11 @@ class TextModel(AlchemyModel):
         return Rows(ids_BT, real_BT.bool(), batch.get("segments"))
 
     def field(self, batch: Mapping[str, Any], name: str) -> Tensor:
-        """A field of the batch that must be there as numbers."""
+        """Return a tensor field of the batch; raise if it is missing."""
         found = batch.get(name)
         if not isinstance(found, Tensor):
             hint = f"the batch has {', '.join(map(str, batch))}"
-            raise AlchemyError(f"the model reads {name!r}, which the batch does not have as numbers", hint=hint)
+            raise AlchemyError(f"the model reads {name!r}, but the batch has no such tensor", hint=hint)
         return found
 
     # -- for others

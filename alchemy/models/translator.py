@@ -1,4 +1,4 @@
-"""Texts into other texts."""
+"""An encoder-decoder model for translation."""
 
 # B rows, T tokens of the target, S of the source, N rows of a search, V vocabulary
 
@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
-from alchemy.generate.search import Steps, logs
+from alchemy.generate.search import Steps, log_probs
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import CrossEntropy, build_loss
 from alchemy.nn.seq2seq import Network
@@ -21,7 +21,7 @@ from alchemy.nn.sequences import Rows, in_front
 from alchemy.registry import build
 from alchemy.text import Tokenizer
 
-# the network by default: one that a processor learns on some ten thousand pairs in minutes
+# default network: trains in minutes on a CPU with some ten thousand pairs
 SMALL = {
     "type": "alchemy.nn.transformer.Transformer",
     "dim": 128,
@@ -32,19 +32,19 @@ SMALL = {
     "dropout": 0.1,
     "norm_first": True,
 }
-SMOOTHING = 0.1  # of labels, with that network
+SMOOTHING = 0.1  # label smoothing with the default network
 
 
 @runtime_checkable
-class _Translating(Protocol):
-    """A task that knows both vocabularies."""
+class _HasTokenizers(Protocol):
+    """A task with a source and a target tokenizer."""
 
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
 
 
 class DecodingSteps:
-    """The steps of a search over a network."""
+    """The decoding steps of a search over a network."""
 
     def __init__(self, network: Network, rows: Rows) -> None:
         self.network, self.state = network, network.begin(network.encode(rows))
@@ -58,12 +58,12 @@ class DecodingSteps:
 
 @AlchemyModel.register()
 class Translator(AlchemyModel):
-    """A `network` that learns to write the `target` of a batch when it has read its `source`.
+    """A model that generates the `target` of a batch from its `source` with an encoder-decoder `network`.
 
-    Without one it is a small Transformer, trained with a label smoothing of 0.1 unless there is a `[criterion]`; the
-    loss of other networks is then plain cross entropy. It counts the tokens of the target.
-    The batch is one of corpora.Parallel: `before` is the target moved by one, which the decoder is given. Vocabularies
-    are those of the task, unless `source_size` and `target_size` tell their sizes.
+    The default is a small Transformer trained with label smoothing 0.1; other networks use plain cross-entropy. A
+    `[criterion]` table overrides both. The loss is averaged over target tokens.
+    Batches are those of corpora.Parallel; `before`, the decoder input, is the target shifted right by one. Vocabulary
+    sizes come from the task unless `source_size` and `target_size` are set.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class Translator(AlchemyModel):
         super().__init__()
         self.source, self.target, self.before = source, target, before
         task = self.run.task
-        if isinstance(task, _Translating):
+        if isinstance(task, _HasTokenizers):
             source_size, target_size = (
                 source_size or task.source_tokenizer.size,
                 target_size or task.target_tokenizer.size,
             )
         if not (source_size and target_size):
-            hint = "give source_size and target_size, or a task that knows them, as alchemy.tasks.Translation does"
-            raise AlchemyError("the model does not know how many tokens there are", section="model", hint=hint)
+            hint = "set source_size and target_size, or use a task with tokenizers, such as alchemy.tasks.Translation"
+            raise AlchemyError("the vocabulary sizes are unknown", section="model", hint=hint)
         sizes = {"source_size": source_size, "target_size": target_size}
-        shared = isinstance(task, _Translating) and task.source_tokenizer is task.target_tokenizer
+        shared = isinstance(task, _HasTokenizers) and task.source_tokenizer is task.target_tokenizer
         table = network or SMALL | {"share": "all" if shared else "decoder"}
         self.model = build(Network, table, given=sizes, section="model.network")
         smoothing = 0.0 if network else SMOOTHING
@@ -97,7 +97,7 @@ class Translator(AlchemyModel):
         )
 
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The scores of each token of the target, given those before it; texts are written by `walk`."""
+        """Return the logits of each target token given the tokens before it; use `walk` to generate text."""
         return {"logits": self.model(self.rows(batch), batch[self.before])}
 
     def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
@@ -106,22 +106,23 @@ class Translator(AlchemyModel):
         return found
 
     def log_prob(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> Tensor:
-        """The log-probability of all targets of a batch; the loss may be smoothed or weighted."""
-        return _logs_of(outputs["logits"], batch[self.target])[self.real(batch)].sum()
+        """Return the log-probability of all targets of a batch, without the loss's smoothing or weights."""
+        return _target_logs(outputs["logits"], batch[self.target])[self.real(batch)].sum()
 
     def real(self, batch: Mapping[str, Any]) -> Tensor:
-        """Which places of the targets have a token."""
+        """Return a mask of the real target tokens."""
         return real(batch[f"{self.target}_lengths"], batch[self.target])
 
     def rows(self, batch: Mapping[str, Any]) -> Rows:
-        """The source with its real tokens in front, wherever the padding was."""
+        """Return the source rows with padding moved to the right."""
         ids_BS = batch[self.source]
-        mask_BS = batch.get(f"{self.source}_mask")  # where padding may stand in front
+        mask_BS = batch.get(f"{self.source}_mask")  # set if padding may be on the left
         real_BS = real(batch[f"{self.source}_lengths"], ids_BS) if mask_BS is None else mask_BS.bool()
         longest = self.module.longest
         if longest is not None and ids_BS.shape[1] > longest:
-            hint = "leave long sentences out with `max_length` of the split, or give the network more places"
-            raise AlchemyError(f"a source has {ids_BS.shape[1]} tokens, and the network takes {longest}", hint=hint)
+            hint = "drop long sentences with `max_length` of the split, or increase the maximum length of the network"
+            text = f"a source has {ids_BS.shape[1]} tokens, but the network takes at most {longest}"
+            raise AlchemyError(text, hint=hint)
         return in_front(Rows(ids_BS, real_BS))[0]
 
     def max_positions(self) -> int | None:
@@ -129,41 +130,41 @@ class Translator(AlchemyModel):
         return longest
 
     def walk(self, batch: Mapping[str, Any]) -> Steps:
-        """The steps of a search for the targets of a batch."""
+        """Return the decoding steps of a search for the targets of a batch."""
         return DecodingSteps(self.module, self.rows(batch))
 
     def logs(self, batch: Mapping[str, Any], texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """The log-probability of each token of the text of each source; the last token is the end."""
-        target_BT, before_BT = _shifted(texts, batch[self.source].device)
-        logs_BT = _logs_of(self.module(self.rows(batch), before_BT), target_BT)
+        """Return the log-probability of each token of one text per source; the last token is EOS."""
+        target_BT, before_BT = _shift_right(texts, batch[self.source].device)
+        logs_BT = _target_logs(self.module(self.rows(batch), before_BT), target_BT)
         return [row[: len(text)] for row, text in zip(logs_BT.tolist(), texts, strict=True)]
 
     def attended(self, batch: Mapping[str, Any], texts: Sequence[Sequence[Sequence[int]]]) -> list[Tensor]:
-        """How much each token of the texts of each source looks at each token of it: a matrix for each text."""
+        """Return the attention weights between the tokens of each text and of its source, one matrix per text."""
         rows = self.rows(batch)
         times_B = torch.tensor([len(several) for several in texts], device=rows.ids_BT.device)
         rows = Rows(rows.ids_BT.repeat_interleave(times_B, 0), rows.real_BT.repeat_interleave(times_B, 0))
         flat = [text for several in texts for text in several]
         try:
-            weights_NTS = self.module.attended(rows, _shifted(flat, rows.ids_BT.device)[1])
+            weights_NTS = self.module.attended(rows, _shift_right(flat, rows.ids_BT.device)[1])
         except NotImplementedError as error:
-            raise AlchemyError(f"there are no alignments: {error}", section="model.network") from error
+            raise AlchemyError(f"alignments are not available: {error}", section="model.network") from error
         lengths = rows.lengths_B.tolist()
         return [one[: len(text), :length] for one, text, length in zip(weights_NTS.cpu(), flat, lengths, strict=True)]
 
 
 def real(lengths_B: Tensor, ids_BT: Tensor) -> Tensor:
-    """Which places of rows have a token."""
+    """Return a mask of the real tokens of rows."""
     return torch.arange(ids_BT.shape[1], device=ids_BT.device) < lengths_B[:, None]
 
 
-def _shifted(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Texts with their ends as rows, and what a decoder is given to write them: the end of what was before in front."""
+def _shift_right(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return texts that end with EOS as padded rows, and their decoder inputs, shifted right by one."""
     target = [torch.tensor(text, dtype=torch.long, device=device) for text in texts]
     before = [row.roll(1) for row in target]
     return pad_sequence(target, batch_first=True), pad_sequence(before, batch_first=True)
 
 
-def _logs_of(scores_BTV: Tensor, target_BT: Tensor) -> Tensor:
-    """The log-probabilities of the tokens of a target."""
-    return logs(scores_BTV).gather(-1, target_BT[..., None])[..., 0]
+def _target_logs(scores_BTV: Tensor, target_BT: Tensor) -> Tensor:
+    """Return the log-probabilities of the target tokens."""
+    return log_probs(scores_BTV).gather(-1, target_BT[..., None])[..., 0]

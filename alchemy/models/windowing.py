@@ -1,4 +1,4 @@
-"""How an encoder reads rows of tokens: at once, or long ones in windows that overlap."""
+"""Encode token rows whole, or long ones in overlapping windows."""
 
 # B batch, T tokens, D features, N windows, W tokens of a window
 
@@ -16,34 +16,34 @@ from alchemy.nn.sequences import Rows, States
 from alchemy.pipeline.windows import room_for, spans
 
 Encode = Callable[[Rows], States]
-NOWHERE = -1  # the place of padding
+NOWHERE = -1  # position of padding
 
 
 class Whole:
-    """Rows are read at once: an encoder takes as many tokens as it says."""
+    """Encodes rows whole, up to the maximum length of the encoder."""
 
-    by_token: ClassVar[bool] = False  # whether the encoder must give a vector for each token
+    by_token: ClassVar[bool] = False  # whether the encoder must return one vector per token
 
     def __call__(self, encode: Encode, rows: Rows) -> States:
         return encode(rows)
 
     def longest(self, takes: int | None) -> int | None:
-        """The most tokens of a row, for an encoder that takes so many."""
+        """Return the maximum length of a row for an encoder that takes `takes` tokens."""
         return takes
 
 
 class _Window(NamedTuple):
-    """Which places of a row a window shows, and how much each of its vectors counts for its place."""
+    """The row positions that a window contains, and the weight of its vector at each of them."""
 
     place_W: Tensor
     share_W: Tensor
 
 
 class InWindows(Whole):
-    """Rows of any length are read in windows of `size` tokens, of which `overlap` are in the window before, too.
+    """Encodes rows of any length in windows of `size` tokens, which share `overlap` tokens with the previous window.
 
-    `around` tells how many special tokens stand before and behind a text: each window has them. A token is given the
-    vector of the window in which it is farthest from a cut; a special token, and the whole text, the mean of all.
+    `around` is the number of special tokens before and after a text; each window includes them. A token gets its vector
+    from the window in which it is farthest from a cut; special tokens and the pooled vector are averaged over windows.
     """
 
     by_token = True
@@ -53,9 +53,9 @@ class InWindows(Whole):
         self.room = room_for(size, around, overlap, section="task")
 
     def longest(self, takes: int | None) -> int | None:
-        """Any number, where a window fits."""
+        """Return None, since rows have no maximum length; raise if a window exceeds that of the encoder."""
         if takes is not None and self.size > takes:
-            text = f"windows have max_length = {self.size} tokens, and the model takes {takes}"
+            text = f"windows have max_length = {self.size} tokens, but the model takes at most {takes}"
             raise AlchemyError(text, section="task", hint=f"set max_length = {takes} or less")
         return None
 
@@ -66,10 +66,10 @@ class InWindows(Whole):
         row_N = torch.tensor([row for row, _ in cut]).to(rows.ids_BT.device)
         place_NW = pad_sequence([window.place_W for _, window in cut], True, NOWHERE).to(rows.ids_BT.device)
         share_NW = pad_sequence([window.share_W for _, window in cut], True).to(rows.ids_BT.device)
-        return _join(encode(_shown(rows, row_N, place_NW)), rows, row_N, place_NW, share_NW)
+        return _join_windows(encode(_cut_windows(rows, row_N, place_NW)), rows, row_N, place_NW, share_NW)
 
     def windows(self, length: int) -> Iterator[_Window]:
-        """The windows of a row of so many real tokens."""
+        """Yield the windows of a row of `length` real tokens."""
         if length <= self.size:
             yield _Window(torch.arange(length), torch.ones(length))
             return
@@ -83,17 +83,17 @@ class InWindows(Whole):
             yield _Window(place_W, torch.where(special_W, 1 / len(cuts), own_W.float()))
 
 
-def _shown(rows: Rows, row_N: Tensor, place_NW: Tensor) -> Rows:
-    """What windows show of rows; their real tokens stand in front, as those of the rows do."""
+def _cut_windows(rows: Rows, row_N: Tensor, place_NW: Tensor) -> Rows:
+    """Cut the windows out of the rows, with padding on the right."""
     at = (row_N[:, None], place_NW.clamp_min(0))
     return Rows(rows.ids_BT[at], place_NW != NOWHERE, None if rows.segments_BT is None else rows.segments_BT[at])
 
 
-def _join(seen: States, rows: Rows, row_N: Tensor, place_NW: Tensor, share_NW: Tensor) -> States:
-    """The vectors of windows at the places of their tokens, as if the rows had been read at once."""
+def _join_windows(seen: States, rows: Rows, row_N: Tensor, place_NW: Tensor, share_NW: Tensor) -> States:
+    """Combine the vectors of windows by token position, as if the rows had been encoded whole."""
     texts, length = rows.ids_BT.shape
     part_NWD = seen.states_BTD * share_NW[..., None].to(seen.states_BTD.dtype)
-    part_NWD = part_NWD.masked_fill(place_NW[..., None] == NOWHERE, 0)  # whatever stands at padding
+    part_NWD = part_NWD.masked_fill(place_NW[..., None] == NOWHERE, 0)  # padding may contain anything
     to_NW = row_N[:, None] * length + place_NW.clamp_min(0)
     flat = part_NWD.new_zeros(texts * length, part_NWD.shape[-1])
     states_BTD = flat.index_add(0, to_NW.flatten(), part_NWD.flatten(0, 1)).unflatten(0, (texts, length))

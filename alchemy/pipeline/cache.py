@@ -1,4 +1,4 @@
-"""A pipe that keeps the samples which reach it, and reads them in place while their key is the same."""
+"""A pipe that caches processed samples on disk and memory-maps them while the cache key is unchanged."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from alchemy.seeds import Generators, derive, reseed, sample_has_drawn, set_curr
 
 __all__ = ["Cache"]
 
-SHOWN = 4  # changed_facts that the log names
+SHOWN = 4  # changes listed in a log line
 
 
 @DataPipeline.register()
 class Cache(LstDataPipeline):
-    """Keeps the samples that reach it, once for all runs whose data, options, tokenizers and code are the same.
+    """Caches the samples of the pipes before it; all runs with the same data, options, tokenizers and code share them.
 
-    Stands behind the pipes whose result is to be kept, a stream or a list. `also` names files, or words, that matter
-    and that the chain does not name; `strict` makes an error of what keeps samples from being kept.
+    The pipe before it may be a stream or a list. `also` adds files or strings to the cache key that the chain does not
+    mention; `strict` raises an error instead of a warning if the samples cannot be cached.
     """
 
     keeps = True
@@ -56,14 +56,14 @@ class Cache(LstDataPipeline):
     ) -> None:
         super().__init__(datapipe)
         if find_splitter(datapipe) is not None:
-            hint = "put SplitByWorker behind the cache"
-            raise AlchemyError("Cache stands behind a pipe that splits the data among workers", hint=hint)
+            hint = "put SplitByWorker after the cache"
+            raise AlchemyError("Cache cannot follow a pipe that splits the data among workers", hint=hint)
         self.overwrite_cache, self.also, self.strict, self.views = overwrite_cache, also or [], strict, views
-        self.samples = self._found()
-        self.digest = self.samples.digest if isinstance(self.samples, Stored) else None  # None: they are not kept
+        self.samples = self._open_samples()
+        self.digest = self.samples.digest if isinstance(self.samples, Stored) else None  # None: not cached
         if not len(self.samples):
             hint = "is the file empty, or a filter too strict?"
-            raise AlchemyError(f"Cache: {title(datapipe)} yields nothing", hint=hint)
+            raise AlchemyError(f"Cache: {title(datapipe)} yields no samples", hint=hint)
 
     def __getitem__(self, index: int) -> Any:
         return self.samples[index]
@@ -74,41 +74,41 @@ class Cache(LstDataPipeline):
     def lengths(self) -> Mapping[str, np.ndarray]:
         return link_of(self.samples).lengths()
 
-    def _found(self) -> Sequence[Any]:
-        """The samples, kept where that is possible; else a list as it is, and those of a stream in memory."""
+    def _open_samples(self) -> Sequence[Any]:
+        """Return the cached samples; if caching fails, the list before it, or the samples of a stream in memory."""
         no_file = bool(sym_tbl().try_get_global("no_file", False))
         hashes = Hashes(cache_folder())
         try:
             key = Key(self.datapipe, hashes, self.also)
-            return self._read(key) if no_file else self._kept(key)
+            return self._read_entry(key) if no_file else self._read_or_fill(key)
         except (NotCacheable, CacheNotWritable, CacheRemoved) as error:
             if self.strict and not no_file:
-                raise AlchemyError(f"the samples are not kept: {error}", hint="mend it, or leave out strict") from error
-            logger.log("INFO" if no_file else "WARNING", "cache: the samples are not kept, but made anew: {}", error)
+                raise AlchemyError(f"cannot cache the samples: {error}", hint="fix it, or remove strict") from error
+            logger.log("INFO" if no_file else "WARNING", "cache: not used, the samples are computed again: {}", error)
         finally:
             if not no_file:
                 hashes.save()
-        return self.datapipe if has_index(self.datapipe) else list(self._made())
+        return self.datapipe if has_index(self.datapipe) else list(self._compute_samples())
 
-    def _read(self, key: Key) -> Stored:
+    def _read_entry(self, key: Key) -> Stored:
         entry = None if self.overwrite_cache else read_entry(cache_folder() / key.hash)
         if entry is None:
-            raise NotCacheable("nothing is to be written")
+            raise NotCacheable("no_file is set, so nothing is written")
         return entry.open(views=self.views)
 
-    def _kept(self, key: Key) -> Stored:
+    def _read_or_fill(self, key: Key) -> Stored:
         about = {"chain": key.chain, "facts": key.facts}
-        fill = functools.partial(self._made, key)
+        fill = functools.partial(self._compute_samples, key)
         entry, made = keep_samples(cache_folder(), key.hash, about, fill, overwrite=self.overwrite_cache)
-        text = "{:,} samples are kept, {}" if made else "nothing has changed, {:,} samples are reused, {}"
+        text = "stored {:,} samples, {}" if made else "no changes, reusing {:,} samples, {}"
         logger.info(f"cache {{}}: {text}", short(entry.key), entry.samples, format_size(entry.bytes))
         entry.touch()
         return entry.open(views=self.views)
 
-    def _made(self, key: Key | None = None) -> Generator[Any, None, None]:
-        """Reads the chain from its start, as a function of the key alone: whatever it draws, nobody else sees it."""
+    def _compute_samples(self, key: Key | None = None) -> Generator[Any, None, None]:
+        """Read the chain from its start with random generators seeded by the key; restore their state at the end."""
         if key is not None:
-            _say_why(key)  # those who wait for another process to do it never come here
+            _log_reason(key)  # logged only by the process that fills the cache, not by those that wait for it
         seed, drawn = derive(0, "cache", key.hash if key is not None else ""), False
         generators = Generators()
         outside = generators.state_dict()
@@ -124,23 +124,23 @@ class Cache(LstDataPipeline):
         finally:
             generators.load_state_dict(outside)
         if drawn:
-            text = "cache: {} draws random numbers, or a pipe before it: they are kept as well, the same in every epoch"
-            logger.warning(f"{text}; put what draws behind the cache", title(self.datapipe))
+            text = "cache: {} or a pipe before it draws random numbers, which are cached and the same in every epoch"
+            logger.warning(f"{text}; move random pipes after the cache", title(self.datapipe))
         if key is not None and (changed := key.changed()):
-            raise NotCacheable(f"{changed[0]} changed while it was read")
+            raise NotCacheable(f"{changed[0]} changed while it was being read")
 
 
-def _say_why(key: Key) -> None:
-    """Logs why the samples are made."""
+def _log_reason(key: Key) -> None:
+    """Log why the samples are computed."""
     there, name = inspect_entry(cache_folder() / key.hash, "changed"), short(key.hash)
     if there is not None and there.damage:
-        logger.warning("cache {}: it is damaged: {}; the samples are made again", name, there.damage)
+        logger.warning("cache {}: damaged ({}); computing the samples again", name, there.damage)
     elif there is not None:
-        logger.info("cache {}: it is made again, as overwrite_cache says", name)
+        logger.info("cache {}: computing the samples again, since overwrite_cache is set", name)
     elif (near := nearest(key.chain, key.facts, entries(cache_folder()))) is None:
-        logger.info("cache {}: nothing of this chain is kept yet; the samples are made", name)
+        logger.info("cache {}: no entry for this chain yet; computing the samples", name)
     else:
         changes = changed_facts(key.facts, near.facts)
         more = f"; and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
-        text = "cache {}: {} cannot be reused: {}{}; the samples are made"
+        text = "cache {}: cannot reuse {}: {}{}; computing the samples"
         logger.info(text, name, short(near.key), "; ".join(changes[:SHOWN]), more)

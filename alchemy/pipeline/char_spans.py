@@ -1,4 +1,4 @@
-"""Spans of characters as spans of tokens."""
+"""Convert character spans to token spans."""
 
 from __future__ import annotations
 
@@ -11,35 +11,37 @@ from alchemy.errors import AlchemyError
 
 
 def token_spans(spans: object, places: Sequence[tuple[int, int]], row: Sequence[int], length: int) -> list[list[Any]]:
-    """`[start, end, ..]` in characters of a text as the same in places of a row: of all tokens with a character in it.
+    """Convert `[start, end, ..]` spans in characters to spans of the tokens that overlap them.
 
-    `places` are the characters `[start, end)` of each token, `row` tells where in the row the tokens stand that were
-    not cut off, and `length` how many characters there are.
+    `places` contains the character offsets `[start, end)` of each token, `row` the positions in the row of the tokens
+    that were not truncated, and `length` is the number of characters of the text.
 
     >>> token_spans([[4, 7, "animal"]], [(0, 3), (3, 7), (7, 8)], row=[1, 2, 3], length=8)
     [[2, 3, 'animal']]
     """
     if not isinstance(spans, list | tuple):
-        raise AlchemyError(f"{repr(spans)[:60]} is no list of spans", hint="it must be [[start, end, label], ..]")
+        raise AlchemyError(
+            f"expected a list of spans, got {repr(spans)[:60]}", hint="write it as [[start, end, label], ..]"
+        )
     starts, ends = np.array(places, np.int64).reshape(-1, 2).T
     made = []
     for span in spans:
-        start, end, *more = _checked(span, length)
+        start, end, *more = _check_span(span, length)
         inside = np.flatnonzero((starts < end) & (ends > start))
         if not len(inside):
-            hint = "does it mark blanks, or what the tokenizer leaves out?"
-            raise AlchemyError(f"the span {span!r} has no tokens", hint=hint)
+            hint = "does it cover only whitespace, or characters that the tokenizer drops?"
+            raise AlchemyError(f"the span {span!r} covers no tokens", hint=hint)
         if inside[-1] >= len(row):
-            hint = "set a larger max_length, or leave such samples out with a Filter"
-            raise AlchemyError(f"the span {span!r} lies beyond the end of the row", hint=hint)
+            hint = "increase max_length, or drop such samples with a Filter"
+            raise AlchemyError(f"the span {span!r} was truncated", hint=hint)
         made.append([row[inside[0]], row[inside[-1]] + 1, *more])
     return made
 
 
-def _checked(span: Any, length: int) -> Sequence[Any]:
-    """A span that lies in a text of some length."""
+def _check_span(span: Any, length: int) -> Sequence[Any]:
+    """Return the span; raise if it is not within a text of `length` characters."""
     whole = isinstance(span, list | tuple) and len(span) >= 2 and {type(place) for place in span[:2]} == {int}
     if not whole or not 0 <= span[0] < span[1] <= length:
-        hint = "it must be [start, end, label] in characters, the end not included"
-        raise AlchemyError(f"the span {repr(span)[:60]} is none of a text of {length} characters", hint=hint)
+        hint = "write it as [start, end, label] in characters, end exclusive"
+        raise AlchemyError(f"the span {repr(span)[:60]} is invalid for a text of {length} characters", hint=hint)
     return span

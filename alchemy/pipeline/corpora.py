@@ -1,4 +1,4 @@
-"""Corpora of `alchemy data build` as sources of a chain of pipes."""
+"""Source pipes that read the corpora of `alchemy data build`."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ __all__ = ["Mapped", "Parallel"]
 
 
 class Sides(Truncatable, Link):
-    """Sentences side by side; a loader that asks for a batch of them gets padded rows at once."""
+    """Aligned sentences of one or more corpora; batches are read as padded rows in one operation."""
 
     corpora: Mapping[str, Sentences]
-    left: Sequence[str] = ()  # sides that are padded on the left
+    left: Sequence[str] = ()  # fields that are padded on the left
     pads: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(next(iter(self.corpora.values())))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        # int64, as in a batch: small numbers would be taken for masks by whoever indexes with them
+        # int64, as in a batch: torch treats uint8 indices as masks
         cut = self.limits.get
         return {name: corpus.padded([index], limit=cut(name))[0][0] for name, corpus in self.corpora.items()}
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[int]:
-        """Nothing is read sentence by sentence: `collate` reads all of a batch in one go."""
-        # plain numbers: those of the loader seed the random numbers of each sample, and nobody draws any here
+        """Return the indices themselves: `collate` reads the whole batch at once."""
+        # plain integers: iterating over the loader's list would seed the random generators for each sample
         return list.copy(indices) if isinstance(indices, list) else indices
 
     def lengths(self) -> dict[str, np.ndarray]:
@@ -56,33 +56,33 @@ class Sides(Truncatable, Link):
                 limit=self.limits.get(name),
             )
             batch[name], batch[f"{name}_lengths"] = torch.from_numpy(rows), torch.from_numpy(lengths)
-            if name in self.left:  # else the lengths tell where the tokens are
+            if name in self.left:  # otherwise the lengths locate the tokens
                 batch[f"{name}_mask"] = torch.from_numpy(np.arange(rows.shape[1]) >= rows.shape[1] - lengths[:, None])
         return batch
 
     def shifted(self, batch: Mapping[str, Tensor], eos: int) -> Tensor:
-        """What a decoder is given to predict the target: the target moved by one, the end of a sentence in front."""
+        """Return the decoder input: the target shifted right by one, starting with `eos`."""
         before = batch["target"].roll(1, dims=1)
         before[:, :1] = eos
-        # behind the last token that is predicted there is nothing to give
+        # positions after the last predicted token are padding
         before[torch.arange(before.shape[1]) >= batch["target_lengths"][:, None]] = self.pads["target"]
         return before
 
 
 class _Source(Sides):
-    """Sides that are corpora."""
+    """Fields read from corpora on disk."""
 
     begins: ClassVar[bool] = True
     corpora: Mapping[str, Corpus]
 
     def open(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
-        """What a constructor does with its arguments."""
+        """Set up the corpora, their padding and their tokenizers; called by the constructors."""
         self.corpora, self.left, self.multiple = corpora, left, multiple
         own = {name: corpus.manifest.pad if pad is None else pad for name, corpus in corpora.items()}
         lacking = [str(corpora[name].path) for name, value in own.items() if value is None]
         if lacking:
-            hint = "say what rows are filled up with: pad = 0, if the model looks at the lengths"
-            raise AlchemyError(f"the tokenizer of {lacking[0]} has no token for padding", hint=hint)
+            hint = "set the padding id, for example pad = 0 if the model uses the lengths"
+            raise AlchemyError(f"the tokenizer of {lacking[0]} has no padding token", hint=hint)
         self.pads = {name: int(value) for name, value in own.items() if value is not None}
         self.digest = hash_text(" ".join(corpus.manifest.digest for corpus in corpora.values()))
         for name, corpus in corpora.items():
@@ -91,13 +91,13 @@ class _Source(Sides):
                 keep_tokenizer(tokenizer, name, str(corpus.path))
 
     def where(self, index: int) -> str:
-        """File and line that a sample was made of."""
+        """Return the source file and line of a sample."""
         return next(iter(self.corpora.values())).where(index)
 
 
 @DataPipeline.register()
 class Mapped(_Source, LstDataPipeline):
-    """The sentences of one corpus: `field`, rows padded on the right, or with `left` in front, and `field_lengths`."""
+    """The sentences of one corpus as `field`, padded on the right (on the left with `left`), and `field_lengths`."""
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class Mapped(_Source, LstDataPipeline):
 
 @DataPipeline.register()
 class Parallel(_Source, LstDataPipeline):
-    """Two corpora, sentence by sentence: `source`, `target`, their lengths, and what a decoder is given to predict it.
+    """Two aligned corpora: `source`, `target`, their lengths, and the decoder input.
 
-    `prev_output_tokens` is the target moved by one, with the end of the sentence before in front.
+    `prev_output_tokens`, the decoder input, is the target shifted right by one, starting with the EOS token.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class Parallel(_Source, LstDataPipeline):
         one, other = map(len, corpora.values())
         if one != other:
             raise AlchemyError(
-                f"{source} has {one:,} sentences, and {target} {other:,}", hint="build both sides together"
+                f"{source} has {one:,} sentences, but {target} has {other:,}", hint="build both sides together"
             )
         eos = corpora["target"].manifest.eos
         if eos is None or not corpora["target"].has_ends:
-            hint = "build it without --no-eos: a model learns from it where to stop"
-            raise AlchemyError(f"the sentences of {target} have no token for their end", hint=hint)
+            hint = "build it without --no-eos: the model needs the EOS token to learn where to stop"
+            raise AlchemyError(f"the sentences of {target} do not end with an EOS token", hint=hint)
         self.eos = eos
 
     def collate(self, indices: Sequence[int]) -> dict[str, Any]:

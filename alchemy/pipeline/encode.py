@@ -1,4 +1,4 @@
-"""Texts become ids: the pipes that apply a tokenizer, and say of the tokens what was said of the words."""
+"""Pipes that tokenize text or words into ids and align word-level annotations with the tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Encode", "EncodeStream", "EncodeWords", "EncodeWordsStream"]
 
 
 class MadeField(NamedTuple):
-    """A field that a pipe makes: the parameter that names it, its name, its padding; most have a number for a token."""
+    """An output field of a pipe: the parameter that names it, its name, its padding value and its type."""
 
     parameter: str
     name: str
@@ -32,7 +32,7 @@ class MadeField(NamedTuple):
 
 
 class FieldMaker:
-    """A pipe that gives samples new fields, and never replaces one that they have; a base beside DataPipeline."""
+    """Mixin for a DataPipeline that adds fields to samples and never replaces an existing one."""
 
     datapipe: Any
     takes: Mapping[str, str] | None
@@ -40,78 +40,78 @@ class FieldMaker:
     makes: list[MadeField]
 
     def declare(self, takes: Mapping[str, tuple[str, str]], makes: list[MadeField]) -> None:
-        """Tells which fields are taken, with their kinds, by the parameters that name them; and which are made."""
+        """Declare the fields that are read, keyed by the parameters that name them, and the fields that are added."""
         named = {name: parameter for parameter, (name, _) in takes.items()}
-        before = _given_by(self.datapipe)
+        before = _declared_fields(self.datapipe)
         for parameter, name, *_ in makes:
             if name in named or not name:
                 twice = f"{named.get(name)} and {parameter} both name the field {name!r}"
-                hint = "each field that is made needs a name of its own"
+                hint = "each new field needs a unique name"
                 raise AlchemyError(twice if name else f"{parameter} is empty", hint=hint)
             if name in (before or ()):
-                raise _taken(name, f"{parameter} = {name!r}")
+                raise _field_exists(name, f"{parameter} = {name!r}")
             named[name] = parameter
         self.makes, self.takes = makes, dict(takes.values())
-        if before is not None:  # else nobody can tell which fields a sample has besides those that are made here
+        if before is not None:  # otherwise the other fields of a sample are unknown
             self.gives = {**before, **{made.name: made.kind for made in makes}}
 
     def pads(self) -> dict[str, int]:
-        """What rows of the fields that are made here are filled up with."""
+        """Return the padding values of the fields that this pipe adds."""
         return {made.name: made.pad for made in self.makes if made.pad is not None}
 
-    def extended(self, sample: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
-        """A sample with the fields that were made of it, none of which it had."""
+    def add_fields(self, sample: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+        """Return a sample with the new fields; raise if it already has one of them."""
         twice = made.keys() & sample.keys()
         if twice:
-            raise _taken(min(twice), title(self))
+            raise _field_exists(min(twice), title(self))
         return {**sample, **made}
 
 
 class _Encoder(FieldMaker):
-    """What Encode and EncodeWords have in common: a tokenizer, and a template in which its ids are placed."""
+    """Common base of Encode and EncodeWords: a tokenizer and a template for its ids."""
 
     tokenizer: Tokenizer
     places: Template
     to: str
     max_length: int
 
-    def encoded(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        """A sample with the ids of its text; the sample itself is left as it was."""
+    def encode(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a copy of a sample with the ids of its text."""
         raise NotImplementedError
 
-    def told(self, sample: Mapping[str, Any], where: Callable[[], str]) -> dict[str, Any]:
-        """An encoded sample; an error says which it was."""
+    def encode_at(self, sample: Mapping[str, Any], where: Callable[[], str]) -> dict[str, Any]:
+        """Encode a sample; error messages include its location."""
         try:
-            return self.encoded(sample)
+            return self.encode(sample)
         except AlchemyError as error:
             raise AlchemyError(f"{where()}: {error.problem.message}", hint=error.problem.hint) from error
 
 
 class _ByIndex(_Encoder):
-    """The form for data with an index."""
+    """Map-style implementation."""
 
     where = where_before
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.told(self.datapipe[index], lambda: self.where(index))
+        return self.encode_at(self.datapipe[index], lambda: self.where(index))
 
     def __len__(self) -> int:
         return len(self.datapipe)
 
 
 class _Streamed(_Encoder):
-    """The form for streams."""
+    """Iterable-style implementation."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for number, sample in enumerate_samples(self.datapipe):
-            yield self.told(sample, f"sample {number}".__str__)
+            yield self.encode_at(sample, f"sample {number}".__str__)
 
     def __len__(self) -> int:
         return length_of(self)
 
 
 class Texts(_Encoder, DataPipeline):
-    """What both forms of Encode are given, and what they do to a sample."""
+    """Implementation shared by Encode and EncodeStream."""
 
     def __init__(
         self,
@@ -127,14 +127,14 @@ class Texts(_Encoder, DataPipeline):
         long: Literal["refuse", "longest_first", "only_first", "only_second"] = "refuse",
         spans: dict[str, str] = {},
     ) -> None:
-        super().__init__(with_index(self, datapipe))
+        super().__init__(check_index(self, datapipe))
         self.field, self.to, self.pair, self.segments = field, to, pair, segments
         self.template, self.max_length, self.long, self.spans = template, max_length, long, spans
         self.tokenizer = tokenizer_of(tokenizer)
-        self.digest = tokenizer_digest(self.tokenizer)  # with another one there are other samples
+        self.digest = tokenizer_digest(self.tokenizer)  # part of the cache key
         if spans:
-            self.tokenizer.offsets("")  # an error where it cannot tell
-        takes = {"field": (field, "str"), **({"pair": (pair, "str")} if pair else {}), **_keys("spans", spans)}
+            self.tokenizer.offsets("")  # raises if the tokenizer has no offsets
+        takes = {"field": (field, "str"), **({"pair": (pair, "str")} if pair else {}), **_list_fields("spans", spans)}
         makes = [MadeField("to", to, self.tokenizer.pad), *([MadeField("segments", segments, 0)] if segments else [])]
         makes += [MadeField(f"spans.{name}", made, None, "list") for name, made in spans.items()]
         self.declare(takes, makes)
@@ -144,7 +144,7 @@ class Texts(_Encoder, DataPipeline):
     def padding(self) -> dict[str, int]:
         return super().padding() | self.pads()
 
-    def encoded(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+    def encode(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         text = self._text(sample, self.field)
         ids, places = self.tokenizer.offsets(text) if self.spans else (self.tokenizer.encode(text), [])
         rows = {"$A": ids}
@@ -155,18 +155,18 @@ class Texts(_Encoder, DataPipeline):
         shown = np.flatnonzero(row.own).tolist() if self.spans else []
         for name, to in self.spans.items():
             made[to] = token_spans(field_of(sample, name, self), places, shown, len(text))
-        return self.extended(sample, made)
+        return self.add_fields(sample, made)
 
     def _text(self, sample: Mapping[str, Any], name: str) -> str:
         text = field_of(sample, name, self)
         if isinstance(text, str):
             return text
-        hint = "lists of words are encoded by EncodeWords" if isinstance(text, list) else ""
-        raise AlchemyError(f"{title(self)}: the field {name!r} is {repr(text)[:60]}, which is no text", hint=hint)
+        hint = "use EncodeWords for lists of words" if isinstance(text, list) else ""
+        raise AlchemyError(f"{title(self)}: the field {name!r} must be a string, got {repr(text)[:60]}", hint=hint)
 
 
 class Wordwise(_Encoder, DataPipeline):
-    """What both forms of EncodeWords are given, and what they do to a sample."""
+    """Implementation shared by EncodeWords and EncodeWordsStream."""
 
     def __init__(
         self,
@@ -185,30 +185,30 @@ class Wordwise(_Encoder, DataPipeline):
         ignore: int = -100,
         marks: dict[str, str] = {},
     ) -> None:
-        super().__init__(with_index(self, datapipe))
+        super().__init__(check_index(self, datapipe))
         self.field, self.to, self.segments = field, to, segments
         self.template, self.max_length, self.long = template, max_length, long
         self.blank, self.words, self.align, self.ignore, self.marks = blank, words, align, ignore, marks
         if type(ignore) is not int:
-            raise AlchemyError(f"ignore must be a whole number, not {ignore!r}")
+            raise AlchemyError(f"ignore must be an integer, got {ignore!r}")
         self.tokenizer = tokenizer_of(tokenizer)
-        self.digest = tokenizer_digest(self.tokenizer)  # with another one there are other samples
+        self.digest = tokenizer_digest(self.tokenizer)  # part of the cache key
         makes = [MadeField("to", to, self.tokenizer.pad), *([MadeField("segments", segments, 0)] if segments else [])]
         makes += [MadeField("words", words, -1)] if words else []
         makes += [MadeField(f"align.{name}", made, ignore) for name, made in align.items()]
         makes += [MadeField(f"marks.{name}", made, 0) for name, made in marks.items()]
-        self.declare({"field": (field, "list"), **_keys("align", align), **_keys("marks", marks)}, makes)
+        self.declare({"field": (field, "list"), **_list_fields("align", align), **_list_fields("marks", marks)}, makes)
         self.places = Template(self.tokenizer, template, max_length=max_length, long=long, cuts=("only_first",))
         keep_tokenizer(self.tokenizer, to, str(tokenizer))
 
     def padding(self) -> dict[str, int]:
         return super().padding() | self.pads()
 
-    def encoded(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+    def encode(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         words = field_of(sample, self.field, self)
         if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-            text = f"{title(self)}: the field {self.field!r} is {str(words)[:40]!r}"
-            raise AlchemyError(text, hint="it must be a list of words; a text is for alchemy.pipeline.encode.Encode")
+            text = f"{title(self)}: the field {self.field!r} must be a list of words, got {str(words)[:40]!r}"
+            raise AlchemyError(text, hint="use alchemy.pipeline.encode.Encode for strings")
         pieces = [self._pieces(number, word) for number, word in enumerate(words)]
         row = self.places({"$A": list(itertools.chain.from_iterable(pieces))})
         sizes = list(map(len, pieces))
@@ -217,108 +217,108 @@ class Wordwise(_Encoder, DataPipeline):
         word_T[row.own] = of_word[: row.own.sum()]
         made = {self.to: row.ids, **({self.segments: row.segments} if self.segments else {})}
         made |= {self.words: word_T} if self.words else {}
-        made |= {to: self._aligned(sample, name, word_T, len(sizes)) for name, to in self.align.items()}
-        made |= {to: self._mark(sample, name, word_T, sizes) for name, to in self.marks.items()}
-        return self.extended(sample, made)
+        made |= {to: self._align_labels(sample, name, word_T, len(sizes)) for name, to in self.align.items()}
+        made |= {to: self._mark_words(sample, name, word_T, sizes) for name, to in self.marks.items()}
+        return self.add_fields(sample, made)
 
     def _pieces(self, number: int, word: str) -> list[int]:
         pieces = self.tokenizer.encode(f" {word}" if self.blank and number else word)
         if pieces:
             return pieces
         if self.tokenizer.unk is None:
-            text = f"{title(self)}: the tokenizer leaves nothing of word {number}, {word!r}, and knows no unknown one"
-            raise AlchemyError(text, hint="leave it out, or change it, in a pipe before")
-        return [self.tokenizer.unk]  # a word that is dropped keeps its place, and its tag
+            text = f"{title(self)}: the tokenizer gives no tokens for word {number}, {word!r}, and has no unknown token"
+            raise AlchemyError(text, hint="remove or replace the word in an earlier pipe")
+        return [self.tokenizer.unk]  # a word without tokens keeps its position and its tag
 
-    def _aligned(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, count: int) -> np.ndarray:
-        """A number for each token: that of its word for the first of a word, `ignore` for all others."""
-        values = _whole_numbers(field_of(sample, name, self))
+    def _align_labels(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, count: int) -> np.ndarray:
+        """Return a value per token: that of its word for the first token of a word, `ignore` for the others."""
+        values = _as_int64(field_of(sample, name, self))
         if values is None or values.shape != (count,):
-            told = f"the shape {values.shape}" if values is not None else "anything but whole numbers"
-            text = f"{title(self)}: the field {name!r} has {told}, and there are {count} words"
-            raise AlchemyError(text, hint="it must hold one whole number for each word")
+            got = f"the shape {values.shape}" if values is not None else "values that are not integers"
+            text = f"{title(self)}: the field {name!r} has {got}, but there are {count} words"
+            raise AlchemyError(text, hint="it must contain one integer per word")
         first_T = (word_T >= 0) & (word_T != np.concatenate(([-1], word_T[:-1])))
         return np.where(first_T, values[word_T], self.ignore) if count else np.full(len(word_T), self.ignore)
 
-    def _mark(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, sizes: list[int]) -> np.ndarray:
-        """Ones for the tokens of the words `[start, end)`, zeros for all others."""
+    def _mark_words(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, sizes: list[int]) -> np.ndarray:
+        """Return 1 for the tokens of the words `[start, end)` and 0 for the others."""
         mark = field_of(sample, name, self)
         whole = isinstance(mark, list | tuple) and len(mark) == 2 and {type(place) for place in mark} == {int}
         if not whole or not 0 <= mark[0] < mark[1] <= len(sizes):
-            hint = "it must be [start, end] in words, the end not included"
-            raise AlchemyError(f"{title(self)}: {name} is {mark!r}, and there are {len(sizes)} words", hint=hint)
+            hint = "write it as [start, end] in words, end exclusive"
+            raise AlchemyError(f"{title(self)}: {name} is {mark!r}, but there are {len(sizes)} words", hint=hint)
         start, end = mark
         mark_T = (word_T >= start) & (word_T < end)
         if mark_T.sum() < sum(sizes[start:end]):
-            hint = "set a larger max_length, or leave such samples out with a Filter"
-            raise AlchemyError(f"{title(self)}: {name} = [{start}, {end}] lies beyond the end of the row", hint=hint)
+            hint = "increase max_length, or drop such samples with a Filter"
+            raise AlchemyError(f"{title(self)}: {name} = [{start}, {end}] was truncated", hint=hint)
         return mark_T.astype(np.int64)
 
 
 @DataPipeline.register()
 class Encode(Texts, _ByIndex, LstDataPipeline):
-    """The text in `field`, or with `pair` those of two fields, as ids in `to`, and their segments in `segments`.
+    """Tokenizes the text in `field`, or with `pair` a pair of texts, into ids in `to` and segment ids in `segments`.
 
-    `tokenizer` is a folder, or a table such as `{ type = "alchemy.text.Words", vocab = "vocab.txt" }`. `template` tells
-    where special tokens stand: `"bos $A eos"`, `"[CLS] $A [SEP] $B:1 [SEP]:1"`. `spans = { spans = "tokens" }` turns
-    `[start, end, label]` in characters of the text into places of the row.
+    `tokenizer` is a folder, or a table such as `{ type = "alchemy.text.Words", vocab = "vocab.txt" }`. `template`
+    places the special tokens: `"bos $A eos"`, `"[CLS] $A [SEP] $B:1 [SEP]:1"`. `spans = { spans = "tokens" }` converts
+    `[start, end, label]` spans from characters of the text to token positions.
     """
 
 
 @DataPipeline.register()
 class EncodeWords(Wordwise, _ByIndex, LstDataPipeline):
-    """The words in `field` as ids, each encoded by itself, so that it is known which token is of which word.
+    """Tokenizes each word in `field` separately, so that every token can be traced to its word.
 
-    `align = { tag_ids = "labels" }` gives the first token of a word its tag, and others `ignore`;
-    `marks = { e1_tokens = "e1_mask" }` turns `[start, end]` in words into ones and zeros over the tokens.
+    `align = { tag_ids = "labels" }` assigns the tag of a word to its first token, and `ignore` to the others;
+    `marks = { e1_tokens = "e1_mask" }` converts `[start, end]` in words to a 0/1 mask over the tokens.
     """
 
 
 @DataPipeline.register()
 class EncodeStream(Texts, _Streamed, ItrDataPipeline):
-    """Encode for a stream."""
+    """Encode for streams."""
 
 
 @DataPipeline.register()
 class EncodeWordsStream(Wordwise, _Streamed, ItrDataPipeline):
-    """EncodeWords for a stream."""
+    """EncodeWords for streams."""
 
 
-def with_index(pipe: object, datapipe: Any) -> Any:
-    """The pipe before, which must have an index where this one has."""
+def check_index(pipe: object, datapipe: Any) -> Any:
+    """Return `datapipe`; raise if a map-style pipe would read from a stream."""
     streams = isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__")
     if streams and isinstance(pipe, LstDataPipeline):
         hint = f"put alchemy.pipeline.lst.ItrToLst before it, or use {title(pipe)}Stream"
-        raise AlchemyError(f"{type(pipe).__name__} needs data with an index, not {title(datapipe)}", hint=hint)
+        raise AlchemyError(f"{type(pipe).__name__} needs indexable data, got the stream {title(datapipe)}", hint=hint)
     return datapipe
 
 
 def enumerate_samples(datapipe: Any) -> Iterator[tuple[int, Any]]:
-    """The samples of a stream, each with a number that no other has, whichever worker reads it."""
+    """Yield the samples of a stream with numbers that are unique across workers."""
     splitter = next((link for link in walk(datapipe) if isinstance(link, DataPipeline) and link.splits), None)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return zip(itertools.count(reader, readers), datapipe)
 
 
-def _keys(parameter: str, names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The fields that the keys of a parameter name, all of them lists, for `declare`."""
+def _list_fields(parameter: str, names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the list fields named by the keys of a parameter, in the form that `declare` takes."""
     return {f"the key {name} of {parameter}": (name, "list") for name in names}
 
 
-def _given_by(link: object) -> Mapping[str, str] | None:
-    """The fields that a pipe declares, or hands on."""
+def _declared_fields(link: object) -> Mapping[str, str] | None:
+    """Return the fields that a pipe declares or passes through."""
     while isinstance(link, DataPipeline) and link.gives is None and link.keeps:
         link = link.datapipe
     return link.gives if isinstance(link, DataPipeline) else None
 
 
-def _taken(name: str, by: str) -> AlchemyError:
-    hint = "give the new field another name, or the old one with alchemy.pipeline.itr.Fields"
-    return AlchemyError(f"{by} would replace the field {name!r} that samples have already", hint=hint)
+def _field_exists(name: str, by: str) -> AlchemyError:
+    hint = "choose another name for the new field, or rename the old one with alchemy.pipeline.itr.Fields"
+    return AlchemyError(f"{by} would replace the existing field {name!r}", hint=hint)
 
 
-def _whole_numbers(values: object) -> np.ndarray | None:
-    """As int64, since `ignore` would wrap around in small or unsigned numbers; None where that is not what they are."""
+def _as_int64(values: object) -> np.ndarray | None:
+    """Return the values as int64, or None if they are not integers; `ignore` would overflow narrower types."""
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths

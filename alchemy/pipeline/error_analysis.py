@@ -1,4 +1,4 @@
-"""What answers show beside the truth, for each kind of answer: classes, several labels, tags, numbers."""
+"""Compare predictions with gold values: per-class metrics, confusions and the hardest examples."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from alchemy.data.tag_schemes import Scheme
 from alchemy.metrics.scores import ClassScores, LabelScores, SpanScores
 from alchemy.pipeline.plots import draw_confusion, draw_numbers
 
-NONE = "O"  # where there is no span, as in tags
+NONE = "O"  # no span, as in tags
 
 Rows = list[dict[str, Any]]
 
 
 @dataclass
 class Analysis:
-    """What an evaluation has shown."""
+    """The result of comparing predictions with gold values."""
 
-    tables: dict[str, dict[str, dict[str, float]]]  # of numbers, by their title
-    hardest: Rows  # those that were answered worst, in order
-    grid: list[list[Any]] = field(default_factory=list)  # the table of confusions: a line of names, and one for each
-    picture: str = ""  # what `draw` shows; it takes the name of the file with the grid, and holds on to no rows
+    tables: dict[str, dict[str, dict[str, float]]]  # metrics by table title, row and column
+    hardest: Rows  # worst predictions first
+    grid: list[list[Any]] = field(default_factory=list)  # confusion matrix with a header row and a name per row
+    picture: str = ""  # name of what `draw` shows; `draw` takes the file name of the grid and keeps no rows alive
     draw: Callable[[str], bytes] | None = None
 
 
 @dataclass
-class Answered:
-    """Rows of an evaluation with the field of truth and that of the answer, and what these mean."""
+class PredictionRows:
+    """Rows of an evaluation, the fields of the gold value and the prediction, and how to interpret them."""
 
     rows: Rows
     gold: str
@@ -42,69 +42,69 @@ class Answered:
     other: str = ""
 
     def columns(self, read: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
-        """What is true, and what was said."""
+        """Return the gold values and the predictions."""
         return [read(row[self.gold]) for row in self.rows], [read(row[self.pred]) for row in self.rows]
 
     def name(self, label: object) -> str:
-        """A label by its name; a number is the place of one among the labels."""
+        """Return the name of a label; an integer is an index into the labels."""
         if isinstance(label, int | np.integer) and not isinstance(label, bool) and 0 <= label < len(self.labels):
             return self.labels[int(label)]
         return str(label)
 
 
-def _of_classes(answered: Answered) -> Analysis:
-    gold, said = answered.columns(answered.name)
-    found = ClassScores(gold, said, answered.labels)
+def _analyze_classes(data: PredictionRows) -> Analysis:
+    gold, predicted = data.columns(data.name)
+    found = ClassScores(gold, predicted, data.labels)
     tables = {"classes": found.rows, "means": found.means}
-    if answered.other:
-        tables["relations"] = found.relations(answered.other)
-    wrong = [row for row, one, two in zip(answered.rows, gold, said) if one != two]
-    return _with_confusions(tables, sorted(wrong, key=lambda row: _chance(row, answered)), found)
+    if data.other:
+        tables["relations"] = found.relations(data.other)
+    wrong = [row for row, one, two in zip(data.rows, gold, predicted) if one != two]
+    return _with_confusions(tables, sorted(wrong, key=lambda row: _gold_probability(row, data)), found)
 
 
-def _of_labels(answered: Answered) -> Analysis:
-    gold, said = answered.columns(lambda row: sorted(set(map(answered.name, row))))
-    found = LabelScores(gold, said, answered.labels)
-    wrong = _wrong(answered.rows, gold, said)
-    wrong.sort(key=lambda row: -_doubt(row))
+def _analyze_labels(data: PredictionRows) -> Analysis:
+    gold, predicted = data.columns(lambda row: sorted(set(map(data.name, row))))
+    found = LabelScores(gold, predicted, data.labels)
+    wrong = _incorrect_rows(data.rows, gold, predicted)
+    wrong.sort(key=lambda row: -_label_loss(row))
     cells = found.matrix()[:, [1, 0, 1, 0], [1, 1, 0, 0]].tolist()
     grid = [["label", "right", "false", "missed", "neither"], *([name, *row] for name, row in zip(found.names, cells))]
     return Analysis({"labels": found.rows, "means": found.means}, wrong, grid)
 
 
-def _of_tags(answered: Answered) -> Analysis:
-    scheme = Scheme(answered.scheme, begins=True)
-    tags = answered.columns(lambda row: list(map(answered.name, row)))
+def _analyze_tags(data: PredictionRows) -> Analysis:
+    scheme = Scheme(data.scheme, begins=True)
+    tags = data.columns(lambda row: list(map(data.name, row)))
     found = SpanScores(*([scheme.in_bioes(row) for row in column] for column in tags))
-    gold, said = ([scheme.spans(row) for row in column] for column in tags)
-    wrong = _wrong(answered.rows, gold, said)
+    gold, predicted = ([scheme.spans(row) for row in column] for column in tags)
+    wrong = _incorrect_rows(data.rows, gold, predicted)
     wrong.sort(key=lambda row: -len(row["missed"]) - len(row["false"]))
     tables = {"spans": found.rows, "means": found.means}
     if not found.rows:
         return Analysis(tables, wrong)
-    return _with_confusions(tables, wrong, ClassScores(*_types(gold, said), [*found.rows, NONE]))
+    return _with_confusions(tables, wrong, ClassScores(*_match_types(gold, predicted), [*found.rows, NONE]))
 
 
-def _of_numbers(answered: Answered) -> Analysis:
-    gold, said = answered.columns(float)
-    residuals = [two - one for one, two in zip(gold, said)]
-    columns = {"gold": gold, "said": said, "residual": residuals}
-    rows = [{**row, "residual": residual} for row, residual in zip(answered.rows, residuals)]
+def _analyze_numbers(data: PredictionRows) -> Analysis:
+    gold, predicted = data.columns(float)
+    residuals = [two - one for one, two in zip(gold, predicted)]
+    columns = {"gold": gold, "said": predicted, "residual": residuals}
+    rows = [{**row, "residual": residual} for row, residual in zip(data.rows, residuals)]
     rows.sort(key=lambda row: math.inf if math.isnan(row["residual"]) else abs(row["residual"]), reverse=True)
-    found = Analysis({"numbers": {name: _spread(column) for name, column in columns.items()}}, rows)
-    finite = [pair for pair in zip(gold, said) if all(map(math.isfinite, pair))]
+    found = Analysis({"numbers": {name: _summarize(column) for name, column in columns.items()}}, rows)
+    finite = [pair for pair in zip(gold, predicted) if all(map(math.isfinite, pair))]
     if finite:
         found.picture, found.draw = "numbers", lambda legend: draw_numbers(*zip(*finite))
     return found
 
 
-KINDS: dict[str, Callable[[Answered], Analysis]] = {
-    "classes": _of_classes, "labels": _of_labels, "tags": _of_tags, "numbers": _of_numbers,
+KINDS: dict[str, Callable[[PredictionRows], Analysis]] = {
+    "classes": _analyze_classes, "labels": _analyze_labels, "tags": _analyze_tags, "numbers": _analyze_numbers,
 }  # fmt: skip
 
 
 def kind_of(gold: str, pred: object) -> str:
-    """The kind of answers, by the name of the field of truth and by one answer.
+    """Return the kind of predictions, inferred from the name of the gold field and one prediction.
 
     >>> [kind_of("label", answer) for answer in ("sport", 3, 0.5, ["a"])], kind_of("tags", ["O"])
     (['classes', 'classes', 'numbers', 'labels'], 'tags')
@@ -118,28 +118,28 @@ def kind_of(gold: str, pred: object) -> str:
 
 def _with_confusions(tables: dict[str, Any], hardest: Rows, mixed: ClassScores) -> Analysis:
     names, counts = mixed.names, mixed.matrix()
-    grid = [["gold \\ said", *names], *([name, *row] for name, row in zip(names, counts.tolist()))]
+    grid = [["gold \\ predicted", *names], *([name, *row] for name, row in zip(names, counts.tolist()))]
     return Analysis(tables, hardest, grid, "confusion", partial(draw_confusion, names, counts))
 
 
-def _wrong(rows: Rows, gold: list[list[Any]], said: list[list[Any]]) -> Rows:
-    """The rows that are not right, with what they missed and what is false in them."""
+def _incorrect_rows(rows: Rows, gold: list[list[Any]], predicted: list[list[Any]]) -> Rows:
+    """Return the incorrect rows, each with its missed and false items."""
     return [
-        {**row, "missed": _minus(one, two), "false": _minus(two, one)}
-        for row, one, two in zip(rows, gold, said)
+        {**row, "missed": _difference(one, two), "false": _difference(two, one)}
+        for row, one, two in zip(rows, gold, predicted)
         if one != two
     ]
 
 
-def _minus(one: Iterable[Any], other: list[Any]) -> list[Any]:
+def _difference(one: Iterable[Any], other: list[Any]) -> list[Any]:
     return [item for item in one if item not in other]
 
 
-def _chance(row: Mapping[str, Any], answered: Answered) -> float:
-    """How likely the truth was to the model: by the probabilities of all, or at most what that of its answer left."""
-    probs, gold = row.get("probs"), row[answered.gold]
+def _gold_probability(row: Mapping[str, Any], data: PredictionRows) -> float:
+    """Return the probability of the gold label; without all probabilities, the upper bound 1 - `prob`."""
+    probs, gold = row.get("probs"), row[data.gold]
     if isinstance(probs, Mapping):
-        chance = probs.get(answered.name(gold), 0.0)
+        chance = probs.get(data.name(gold), 0.0)
     elif probs is not None and isinstance(gold, int):
         chance = probs[gold]
     else:
@@ -147,8 +147,8 @@ def _chance(row: Mapping[str, Any], answered: Answered) -> float:
     return 0.0 if math.isnan(chance) else float(chance)
 
 
-def _doubt(row: Mapping[str, Any]) -> float:
-    """The loss of the labels that are wrong; without probabilities their number."""
+def _label_loss(row: Mapping[str, Any]) -> float:
+    """Return the loss over the incorrect labels, or their number if there are no probabilities."""
     probs = row.get("probs")
     if not isinstance(probs, Mapping):
         return len(row["missed"]) + len(row["false"])
@@ -158,16 +158,16 @@ def _doubt(row: Mapping[str, Any]) -> float:
     return -sum(math.log(max(chance, 1e-12)) for chance in chances if not math.isnan(chance))
 
 
-def _types(gold: list[Any], said: list[Any]) -> tuple[list[str], list[str]]:
-    """The types of spans that stand, or should, between the same two words."""
+def _match_types(gold: list[Any], predicted: list[Any]) -> tuple[list[str], list[str]]:
+    """Return the gold and predicted types of all spans, matched by position."""
     pairs: list[tuple[str, str]] = []
-    for one, two in zip(gold, said):
+    for one, two in zip(gold, predicted):
         wanted, given = ({(start, end): kind for start, end, kind in spans} for spans in (one, two))
         pairs += [(wanted.get(place, NONE), given.get(place, NONE)) for place in dict.fromkeys([*wanted, *given])]
     return [one for one, _ in pairs], [two for _, two in pairs]
 
 
-def _spread(column: list[float]) -> dict[str, float]:
-    with np.errstate(all="ignore"):  # what is not finite stays so
+def _summarize(column: list[float]) -> dict[str, float]:
+    with np.errstate(all="ignore"):  # non-finite values propagate
         values = np.asarray(column)
         return {"mean": float(values.mean()), "std": float(values.std()), "min": min(column), "max": max(column)}

@@ -1,7 +1,7 @@
-"""Pipes at the end of an evaluation: scores, the best model, examples, early stopping.
+"""Evaluation pipes: metrics, best model, examples, early stopping.
 
-Each takes `enabled = false`, so that one can be switched off without taking it out of the config. All but the scores
-look at one split only, `dev` unless told otherwise, so that a test never overwrites the best model.
+Set `enabled = false` to turn a pipe off without removing it from the config. The pipes that monitor a metric watch a
+single split, `dev` by default, so that a test never overwrites the best model.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from alchemy.files import write_atomic
 from alchemy.metrics import bleu_chrf, scores
 from alchemy.metrics.scalars import numbers_in
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.output_rows import record_file, to_json, written_if_possible
+from alchemy.pipeline.output_rows import record_file, to_json, tolerate_write_errors
 
 SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "accuracy": scores.accuracy,
-    "mcc": lambda gold, said: scores.ClassScores(gold, said).scores()["mcc"],
-    "mse": lambda gold, said: scores.number_scores(gold, said)["mse"],
-    "mae": lambda gold, said: scores.number_scores(gold, said)["mae"],
-    "pearson": lambda gold, said: scores.number_scores(gold, said)["pearson"],
-    "spearman": lambda gold, said: scores.number_scores(gold, said)["spearman"],
+    "mcc": lambda gold, predicted: scores.ClassScores(gold, predicted).scores()["mcc"],
+    "mse": lambda gold, predicted: scores.number_scores(gold, predicted)["mse"],
+    "mae": lambda gold, predicted: scores.number_scores(gold, predicted)["mae"],
+    "pearson": lambda gold, predicted: scores.number_scores(gold, predicted)["pearson"],
+    "spearman": lambda gold, predicted: scores.number_scores(gold, predicted)["spearman"],
     "chrf": bleu_chrf.chrf,
 }
 
 
 class _Score(EvalPipeline):
-    """A score of all rows of an evaluation: of their `pred`, given their `label`.
+    """Base of metrics that compare the `pred` of all rows of an evaluation with their `label`.
 
-    The rows are those that alchemy.pipeline.output.Collect has collected as `varname`, else those that the task or a
-    pipe before it hands on under that name. They go on to later pipes as `preds`.
+    The rows are those that alchemy.pipeline.output.Collect collected as `varname`, or those that the task or an earlier
+    pipe returned under that name. Later pipes receive them as `preds`.
     """
 
-    produces: ClassVar[tuple[str, ...]]  # the key in SCORES, and the default name of the score
+    produces: ClassVar[tuple[str, ...]]  # the key in SCORES and the default name of the metric
 
     def __init__(
         self,
@@ -52,44 +52,46 @@ class _Score(EvalPipeline):
         self.varname, self.pred, self.label, self.enabled = varname, pred, label, enabled
         self.name = name or self.produces[0]
 
-    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        return SCORES[self.produces[0]](gold, said)
+    def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+        return SCORES[self.produces[0]](gold, predicted)
 
     def begin_eval(self, split: str, **kwargs: object) -> None:
-        self.run.symbols.try_pop_global(self.varname)  # an evaluation that failed may have left its rows
+        self.run.symbols.try_pop_global(self.varname)  # a failed evaluation may have left its rows
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if not self.enabled:
             return kwargs
         own, rows = type(self).__name__, self.run.symbols.try_pop_global(self.varname) or kwargs.get(self.varname)
         if not rows:
-            hint = f"put alchemy.pipeline.output.Collect with varname = {self.varname!r} among the outputpipes"
+            hint = f"add alchemy.pipeline.output.Collect with varname = {self.varname!r} to the outputpipes"
             raise AlchemyError(f"{own}: nothing was collected as {self.varname!r}", hint=hint)
         missing = [key for key in (self.pred, self.label) if not isinstance(rows[0], dict) or key not in rows[0]]
         if missing:
             there = list(rows[0]) if isinstance(rows[0], dict) else type(rows[0]).__name__
             raise AlchemyError(f"{own}: the rows in {self.varname!r} have no {missing[0]!r}; they have {there}")
-        gold, said = [row[self.label] for row in rows], [row[self.pred] for row in rows]
+        gold, predicted = [row[self.label] for row in rows], [row[self.pred] for row in rows]
         try:
-            value = self.score(gold, said)
+            value = self.score(gold, predicted)
         except AlchemyError:
             raise
-        except Exception as error:  # a library says in its own words that these are no labels, numbers or texts
-            text = f"{own} cannot compare {self.pred!r} with {self.label!r}, such as {said[0]!r} with {gold[0]!r}"
+        except Exception as error:  # libraries raise various exceptions for unsuitable values
+            text = (
+                f"{own} cannot compare {self.pred!r} with {self.label!r}, for example {predicted[0]!r} with {gold[0]!r}"
+            )
             raise AlchemyError(f"{text}: {error}") from error
         return {**kwargs, self.varname: rows, self.name: value, "preds": rows}
 
 
 @EvalPipeline.register()
 class Accuracy(_Score):
-    """The share of collected rows whose `pred` equals their `label`; the rows go on to later pipes as `preds`."""
+    """Accuracy: the fraction of rows whose `pred` equals their `label`. Later pipes receive the rows as `preds`."""
 
     produces = ("accuracy",)
 
 
 @EvalPipeline.register()
 class F1(_Score):
-    """The mean F1 of the labels that occur, as `<average>_f1`; a row has one label, or a list of several."""
+    """F1 averaged over the labels that occur, as `<average>_f1`; a row has one label or a list of labels."""
 
     packages = ("sklearn",)
     produces = ("{average}_f1",)
@@ -107,15 +109,15 @@ class F1(_Score):
         super().__init__(varname, pred=pred, label=label, name=name or f"{average}_f1", enabled=enabled)
         self.average = average
 
-    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
+    def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
         several = isinstance(gold[0], list | tuple | set)
-        found = (scores.LabelScores if several else scores.ClassScores)(gold, said).scores()
+        found = (scores.LabelScores if several else scores.ClassScores)(gold, predicted).scores()
         return found[f"{self.average}_f1"]
 
 
 @EvalPipeline.register()
 class SpanF1(_Score):
-    """F1 of whole spans, for rows of tags in a `scheme`, as `span_f1`."""
+    """F1 of exact spans, as `span_f1`, for rows of tags in a tagging `scheme`."""
 
     packages = ("seqeval",)
     produces = ("span_f1",)
@@ -130,19 +132,19 @@ class SpanF1(_Score):
         name: str = "span_f1",
         enabled: bool = True,
     ) -> None:
-        from alchemy.data.tag_schemes import Scheme  # with all processors, which other scores do without
+        from alchemy.data.tag_schemes import Scheme  # imports all processors, which other metrics do not need
 
         super().__init__(varname, pred=pred, label=label, name=name, enabled=enabled)
         self.scheme = Scheme(scheme, begins=True)
 
-    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        tags = ([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said))
+    def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+        tags = ([self.scheme.in_bioes(row) for row in rows] for rows in (gold, predicted))
         return scores.SpanScores(*tags).scores()["f1"]
 
 
 @EvalPipeline.register()
 class MCC(_Score):
-    """Matthews' correlation, for rows of one label."""
+    """Matthews correlation coefficient, for rows with a single label."""
 
     packages = ("sklearn",)
     produces = ("mcc",)
@@ -150,7 +152,7 @@ class MCC(_Score):
 
 @EvalPipeline.register()
 class MSE(_Score):
-    """The mean squared error, for rows of one number."""
+    """Mean squared error, for rows with a number."""
 
     packages = ("sklearn",)
     produces = ("mse",)
@@ -158,7 +160,7 @@ class MSE(_Score):
 
 @EvalPipeline.register()
 class MAE(_Score):
-    """The mean absolute error, for rows of one number."""
+    """Mean absolute error, for rows with a number."""
 
     packages = ("sklearn",)
     produces = ("mae",)
@@ -166,7 +168,7 @@ class MAE(_Score):
 
 @EvalPipeline.register()
 class Pearson(_Score):
-    """The linear correlation, for rows of one number."""
+    """Pearson correlation coefficient, for rows with a number."""
 
     packages = ("sklearn",)
     produces = ("pearson",)
@@ -174,7 +176,7 @@ class Pearson(_Score):
 
 @EvalPipeline.register()
 class Spearman(_Score):
-    """The correlation of ranks, for rows of one number."""
+    """Spearman rank correlation, for rows with a number."""
 
     packages = ("sklearn",)
     produces = ("spearman",)
@@ -182,10 +184,10 @@ class Spearman(_Score):
 
 @EvalPipeline.register()
 class BLEU(_Score):
-    """BLEU of the corpus, for rows of one text.
+    """Corpus BLEU, for rows with a text.
 
-    `tokenize` is a tokenizer of sacrebleu, such as "zh" or "13a"; by default that which suits the script of the
-    references. It goes on to later pipes as `<name>_tokenizer`.
+    `tokenize` is a sacrebleu tokenizer such as "zh" or "13a"; the default depends on the script of the references.
+    Later pipes receive its name as `<name>_tokenizer`.
     """
 
     packages = ("sacrebleu",)
@@ -204,8 +206,8 @@ class BLEU(_Score):
         super().__init__(varname, pred=pred, label=label, name=name, enabled=enabled)
         self.count, self.taken = bleu_chrf.BleuScorer(tokenize), ""
 
-    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        found = self.count(gold, said)
+    def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+        found = self.count(gold, predicted)
         self.taken = found.tokenize
         return found.score
 
@@ -216,14 +218,14 @@ class BLEU(_Score):
 
 @EvalPipeline.register()
 class ChrF(_Score):
-    """chrF of the corpus, for rows of one text; it compares characters, and needs no tokenizer."""
+    """Corpus chrF, for rows with a text; it compares characters and needs no tokenizer."""
 
     packages = ("sacrebleu",)
     produces = ("chrf",)
 
 
 class _Monitoring(EvalPipeline):
-    """A pipe about one score of a split; whatever it adds to the run is done there, and the scores pass through."""
+    """Base of pipes that monitor one metric of a split; the metrics pass through unchanged."""
 
     produces = ()
 
@@ -234,13 +236,13 @@ class _Monitoring(EvalPipeline):
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if self.enabled and split == self.monitor.split:
-            self.monitor.read(kwargs)  # one that the pipes before it do not give is an error
+            self.monitor.read(kwargs)  # raises if no earlier pipe computed the metric
         return kwargs
 
 
 @EvalPipeline.register()
 class LogBest(_Monitoring):
-    """Names the score that the log and the record show the best of; `[checkpoint] monitor` does so, too."""
+    """Tracks the best value of a metric in the log and the record, as `[checkpoint] monitor` does."""
 
     def __init__(
         self,
@@ -257,10 +259,10 @@ class LogBest(_Monitoring):
 
 @EvalPipeline.register()
 class SaveBest(_Monitoring):
-    """Keeps the checkpoint of the best score, as `[checkpoint] monitor` does, and its weights as `checkpt/<name>`.
+    """Keeps the checkpoint with the best metric, as `[checkpoint] monitor` does, and its weights as `checkpt/<name>`.
 
-    The weights are links to the files of the checkpoint, or what the model's own `save` writes. `<name>_info.json` has
-    the value, the place and all scores.
+    The weights are links to the files of the checkpoint, or the output of the model's own `save`. `<name>_info.json`
+    contains the value, the epoch and step, and all metrics.
     """
 
     def __init__(
@@ -280,7 +282,7 @@ class SaveBest(_Monitoring):
 
 @EvalPipeline.register()
 class EarlyStop(_Monitoring):
-    """Adds the rule `alchemy.stop.Patience` to those of `[stop]`; a patience of 0 or less adds none."""
+    """Adds an `alchemy.stop.Patience` rule to those of `[stop]`; a patience of 0 or less adds none."""
 
     def __init__(
         self,
@@ -300,9 +302,9 @@ class EarlyStop(_Monitoring):
 
 @EvalPipeline.register()
 class SaveExamples(EvalPipeline):
-    """Writes rows of an evaluation to `results/<split>_<filename>`: all of them, or with `only_wrong` the errors.
+    """Writes rows of an evaluation to `results/<split>_<filename>`, or only the incorrect ones with `only_wrong`.
 
-    `limit` bounds their number (0: no bound), `step_tag` keeps one file for each evaluation.
+    `limit` is the maximum number of rows (0: no limit); `step_tag` keeps one file per evaluation.
     """
 
     produces = ()
@@ -327,9 +329,9 @@ class SaveExamples(EvalPipeline):
         if not self.enabled or self.run.record_dir is None:
             return kwargs
         if self.rows not in kwargs:
-            raise AlchemyError(f"SaveExamples: no pipe before it gave {self.rows!r}", hint="put Accuracy before it")
+            raise AlchemyError(f"SaveExamples: no earlier pipe returned {self.rows!r}", hint="put Accuracy before it")
         chosen = [row for row in kwargs[self.rows] if not self.only_wrong or row[self.pred] != row[self.label]]
-        with written_if_possible(self.run, self.filename):
+        with tolerate_write_errors(self.run, self.filename):
             path = record_file(self.run, f"results/{split}_{self.filename}", self.step_tag)
             if path is not None:
                 write_atomic(path, "".join(to_json(row) + "\n" for row in chosen[: self.limit or None]))
@@ -338,9 +340,9 @@ class SaveExamples(EvalPipeline):
 
 @EvalPipeline.register()
 class LogTensorboard(EvalPipeline):
-    """Writes the scores to the global summary writer as `<prefix>/<split>/<score>` over steps.
+    """Writes the metrics to the global summary writer as `<prefix>/<split>/<metric>`, by step.
 
-    The plugin TensorboardLogger writes them too, over updates: this pipe is for projects that want steps.
+    The plugin TensorboardLogger writes them by update; use this pipe to plot them by step.
     """
 
     produces = ()
@@ -352,7 +354,7 @@ class LogTensorboard(EvalPipeline):
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         writer = self.run.symbols.try_get_global(self.varname)
         if self.enabled and writer is not None:
-            with written_if_possible(self.run, "TensorBoard"):
+            with tolerate_write_errors(self.run, "TensorBoard"):
                 for name, value in numbers_in(kwargs).items():
                     tag = "/".join(part for part in (self.prefix, split, name) if part)
                     writer.add_scalar(tag, value, self.run.where.step)

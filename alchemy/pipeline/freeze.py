@@ -1,4 +1,4 @@
-"""Parts of a model that are not trained for a while."""
+"""Freeze parameters of a model for a range of updates."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from alchemy.pipeline import BeginStepPipeline, SchedPipeline
 
 @SchedPipeline.register()
 class Freeze(BeginStepPipeline):
-    """Freezes the parameters that the patterns name, from update `start` until before update `until`.
+    """Freezes the parameters that match the patterns, from update `start` up to, but not including, update `until`.
 
-    Without `until` they stay frozen. Everything follows from the number of updates, so a resumed training is right at
-    once; a parameter that another Freeze still holds stays frozen, and one that the model froze itself is left alone.
+    Without `until` they stay frozen. The state depends only on the number of updates, so it is correct after a resume.
+    A parameter that another Freeze also freezes stays frozen, and one that the model froze itself is left alone.
     """
 
     def __init__(
@@ -27,32 +27,32 @@ class Freeze(BeginStepPipeline):
         super().__init__()
         self.patterns = [pattern] if isinstance(pattern, str) else list(pattern)
         self.start, self.until = start, until
-        self.names = self._named()
+        self.names = self._match_parameters()
         self._on = False
 
-    def _named(self) -> set[str]:
-        """The parameters that are meant and that the model trains."""
+    def _match_parameters(self) -> set[str]:
+        """Return the matching parameters that the model trains."""
         params = dict(self.run.model.named_parameters())
         for pattern in self.patterns:
             if not any(matches(name, pattern) for name in params):
                 heads = sorted({name.partition(".")[0] for name in params})
-                hint = did_you_mean(pattern, [*heads, *params]) or f"there are {', '.join(heads)}"
+                hint = did_you_mean(pattern, [*heads, *params]) or f"available: {', '.join(heads)}"
                 raise AlchemyError(f"no parameter matches {pattern!r}", section="sched.pipes", hint=hint)
         trained = [name for name, param in params.items() if param.requires_grad]
         return {name for name in trained if any(matches(name, pattern) for pattern in self.patterns)}
 
     def is_on(self, update: int) -> bool:
-        """Whether the parameters are frozen after `update` updates."""
+        """Return whether the parameters are frozen after `update` updates."""
         return self.start <= update and (self.until is None or update < self.until)
 
     def __call__(self, batch: object = None, **kwargs: object) -> dict[str, Any]:
         update = self.run.train_sched.num_updates
         if self.is_on(update) is not self._on:
             self._on = not self._on
-            self._set(update)
+            self._apply(update)
         return kwargs
 
-    def _set(self, update: int) -> None:
+    def _apply(self, update: int) -> None:
         others = [pipe for pipe in self.run.train_sched.pipes if isinstance(pipe, Freeze) and pipe.is_on(update)]
         held = set().union(*(pipe.names for pipe in others))
         logger.info("update {}: {} {}", update, ", ".join(self.patterns), "frozen" if self._on else "thawed")

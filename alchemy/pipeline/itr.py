@@ -1,4 +1,4 @@
-"""Pipes over streams: data that is read from its start to its end, as large as it may be."""
+"""Iterable-style pipes: streams of any size, read sequentially."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 @DataPipeline.register()
 class Batch(ItrDataPipeline):
-    """Lists of `batch_size` samples, for the collate function to stack."""
+    """Groups samples into lists of `batch_size` for the collate function."""
 
     def __init__(self, datapipe: object, batch_size: PositiveInt = 1, drop_last: bool = False) -> None:
         super().__init__(datapipe)
@@ -56,9 +56,9 @@ class Batch(ItrDataPipeline):
 
 @DataPipeline.register()
 class BucketBatch(ItrDataPipeline):
-    """Batches of samples of like length: `buffer_size` samples at a time are sorted by the length of `key` and cut.
+    """Groups samples of similar length: sorts each buffer of `buffer_size` samples by the length of `key` and cuts it.
 
-    The batches of a buffer come in an order that is a function of (seed, epoch).
+    The order of the batches within a buffer is a function of (seed, epoch).
     """
 
     order: Order
@@ -80,7 +80,7 @@ class BucketBatch(ItrDataPipeline):
         numbers = self.order.start()
         samples = iter(self.datapipe)
         while buffer := list(itertools.islice(samples, self.buffer_size)):
-            numbers.shuffle(buffer)  # samples of one length should not meet in the same batch every epoch
+            numbers.shuffle(buffer)  # otherwise samples of equal length would share a batch in every epoch
             buffer.sort(key=lambda sample: len(field_of(sample, self.key, self)))
             batches = [buffer[start : start + self.batch_size] for start in range(0, len(buffer), self.batch_size)]
             numbers.shuffle(batches)
@@ -96,10 +96,10 @@ class BucketBatch(ItrDataPipeline):
 
 @DataPipeline.register()
 class Shuffle(ItrDataPipeline):
-    """Samples in another order, through a buffer of `buffer_size`.
+    """Shuffles samples with a buffer of `buffer_size`.
 
-    The order is a function of (seed, epoch): the loader hands it down. It is the same in every worker, so that a
-    Shuffle may stand before or after SplitByWorker.
+    The order is a function of (seed, epoch), which the loader sets. It is the same in every worker, so a Shuffle works
+    before or after SplitByWorker.
     """
 
     keeps = True
@@ -129,7 +129,7 @@ class Shuffle(ItrDataPipeline):
 
 @DataPipeline.register()
 class SplitByWorker(ItrDataPipeline):
-    """Gives each loader worker of each process its share, every n-th sample; where one reads alone, all of it."""
+    """Gives each loader worker of each process its share: every n-th sample of n workers."""
 
     keeps = True
     splits = True
@@ -148,7 +148,7 @@ class SplitByWorker(ItrDataPipeline):
 
 @DataPipeline.register()
 class WithLength(ItrDataPipeline):
-    """States how many samples there are, over all workers, where the pipes cannot know."""
+    """Sets the number of samples over all workers, for streams of unknown length."""
 
     keeps = True
 
@@ -165,7 +165,7 @@ class WithLength(ItrDataPipeline):
 
 @DataPipeline.register()
 class Map(ItrDataPipeline):
-    """`fn(sample, **args)` for every sample; with `field` only that field is given, and replaced (or put in `to`)."""
+    """Applies `fn(sample, **args)`; with `field`, to that field only, storing the result in `to` (default: `field`)."""
 
     maps = True
 
@@ -185,7 +185,7 @@ class Map(ItrDataPipeline):
 
 @DataPipeline.register()
 class Filter(ItrDataPipeline):
-    """The samples, or with `field` those whose field, `fn(.., **args)` holds for."""
+    """Keeps the samples for which `fn(sample, **args)` is true; with `field`, `fn` gets only that field."""
 
     keeps = True
 
@@ -201,7 +201,7 @@ class Filter(ItrDataPipeline):
 
 @DataPipeline.register()
 class Take(ItrDataPipeline):
-    """The first `n` samples, counted over all workers."""
+    """Keeps the first `n` samples, counted over all workers."""
 
     keeps = True
 
@@ -211,7 +211,7 @@ class Take(ItrDataPipeline):
         if find_splitter(next(filters, None)) is not None:
             hint = "put Take before SplitByWorker"
             raise AlchemyError(
-                "Take behind Filter behind SplitByWorker: no worker knows what the others keep", hint=hint
+                "Take after Filter after SplitByWorker: no worker knows how many samples the others keep", hint=hint
             )
         self.n = n
 
@@ -224,7 +224,7 @@ class Take(ItrDataPipeline):
 
 @DataPipeline.register()
 class Concat(ItrDataPipeline):
-    """One source after the other: the pipe before it, if any, then each of `pipes`, which are chains of their own.
+    """Concatenates sources: the pipe before it, if any, then each chain in `pipes`.
 
     `{ type = "alchemy.pipeline.itr.Concat", pipes = [[{ type = .. }, { type = .. }], [{ type = .. }]] }`
     """
@@ -233,7 +233,7 @@ class Concat(ItrDataPipeline):
         super().__init__(datapipe)
         self.datapipes = [_chain(pipe, number) for number, pipe in enumerate(pipes)]
         if datapipe is None and not self.datapipes:
-            raise AlchemyError("Concat has nothing to join", hint="give 'pipes', a list of chains")
+            raise AlchemyError("Concat has no sources", hint="set 'pipes' to a list of chains")
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.chain.from_iterable(self.sources())
@@ -243,7 +243,7 @@ class Concat(ItrDataPipeline):
 
 
 class RepeatIter(Iterator[Any]):
-    """An iterator over `iterable` that starts again at its end; it ends only where there is nothing to repeat."""
+    """An iterator that restarts `iterable` whenever it ends; it stops only if `iterable` is empty."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self.iterable = iterable
@@ -258,10 +258,10 @@ class RepeatIter(Iterator[Any]):
 
 @DataPipeline.register()
 class Sample(ItrDataPipeline):
-    """Draws `epoch_items` samples an epoch, each from one of several sources with the probability of its ratio.
+    """Draws `epoch_items` samples per epoch from several sources, chosen at random with weights `ratios`.
 
-    `datapipe` is a list or a table of chains, `ratios` a list or a table of weights for them. A source that ends starts
-    again; in every epoch all sources start from the beginning, so put a Shuffle into a long one.
+    `datapipe` is a list or a table of chains, `ratios` a list or a table of their weights. A source that ends is
+    restarted. Every epoch reads all sources from the beginning, so add a Shuffle to a long one.
     """
 
     order: Order
@@ -275,12 +275,12 @@ class Sample(ItrDataPipeline):
         super().__init__()
         sources, weights = _by_key(datapipe), _by_key(ratios)
         if not isinstance(sources, Mapping) or not isinstance(weights, Mapping) or sources.keys() != weights.keys():
-            hint = "give one ratio for each source: a list for a list, a table for a table with the same keys"
+            hint = "set one ratio per source: a list for a list, a table with the same keys for a table"
             raise AlchemyError("Sample: 'ratios' does not match the sources in 'datapipe'", hint=hint)
         self.datapipes = [_chain(source, number) for number, source in enumerate(sources.values())]
         self.ratios, self.epoch_items = [weights[key] for key in sources], epoch_items
         if not self.ratios or min(self.ratios) < 0 or not sum(self.ratios):
-            raise AlchemyError(f"Sample: 'ratios' must not be negative, and not all 0: {ratios!r}")
+            raise AlchemyError(f"Sample: 'ratios' must be non-negative and not all 0, got {ratios!r}")
         self.order = Order()
 
     def __iter__(self) -> Iterator[Any]:
@@ -295,7 +295,7 @@ class Sample(ItrDataPipeline):
 
 @DataPipeline.register()
 class Fields(ItrDataPipeline):
-    """Samples with only the fields in `keep` (all, if empty), some under another name: `rename = { old = "new" }`."""
+    """Selects the fields in `keep` (all if empty) and renames some of them: `rename = { old = "new" }`."""
 
     maps = True
 
@@ -320,24 +320,24 @@ class Fields(ItrDataPipeline):
 
 
 def length_of(pipe: object, source: Any = None) -> int:
-    """How many samples a pipe's source has; a TypeError, as `len` gives, where it cannot know."""
+    """Return the number of samples of a pipe's source; like `len`, raise TypeError if it is unknown."""
     source = link_of(pipe).datapipe if source is None else source
     try:
         return len(source)
     except (TypeError, NotImplementedError):
         hint = "put alchemy.pipeline.itr.WithLength after it"
-        raise TypeError(f"{title(pipe)} has no length, since {title(source)} has none; {hint}") from None
+        raise TypeError(f"{title(pipe)} has no length because {title(source)} has none; {hint}") from None
 
 
 def _share_of(total: int, pipe: DataPipeline) -> int:
-    """The part of `total` samples that reach `pipe` in this worker, where a pipe before it has split the data."""
+    """Return how many of `total` samples reach `pipe` in this worker if an earlier pipe splits the data."""
     splitter = find_splitter(pipe)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return max(0, -(-(total - reader) // readers))
 
 
 def function_of(fn: object, args: Mapping[str, Any] | None, what: str) -> Any:
-    """The function that a config names, with the keywords it is to be called with."""
+    """Return the function that a config names, with its keyword arguments bound."""
     return import_function(fn, args or {}, what=f"{what}: fn")
 
 
@@ -350,7 +350,7 @@ def field_of(sample: Any, name: str, pipe: object) -> Any:
 
 
 def map_sample(pipe: Any, sample: Any) -> Any:
-    """A sample after the `fn` of a Map; the sample itself is left as it was."""
+    """Apply the `fn` of a Map to a sample without modifying the sample."""
     if not pipe.field:
         return pipe.fn(sample)
     return {**sample, pipe.to or pipe.field: pipe.fn(field_of(sample, pipe.field, pipe))}

@@ -1,4 +1,4 @@
-"""Names of labels become numbers, the way a loss takes them."""
+"""A pipe that converts label names to the ids or multi-hot vectors that a loss expects."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["LabelIds"]
 
 @DataPipeline.register()
 class LabelIds(LstDataPipeline):
-    """The name in `field`, or each of a list of names, as its place in `labels`, in the field `to`.
+    """Converts the label name in `field`, or a list of names, to indices into `labels`, stored in `to`.
 
-    With `hot` a list of names becomes a row of zeros and ones, one for each label. Samples without the field pass: they
-    can be predicted, and not scored.
+    With `hot`, a list of names becomes a multi-hot vector with one entry per label. Samples without the field pass
+    through unchanged: they can be predicted but not scored.
     """
 
     maps = True
@@ -34,7 +34,8 @@ class LabelIds(LstDataPipeline):
         twice = [label for label in labels if labels.count(label) > 1]
         if twice:
             raise AlchemyError(
-                f"LabelIds: the label {twice[0]!r} stands twice in labels", hint="its place is its number"
+                f"LabelIds: duplicate label {twice[0]!r} in labels",
+                hint="the id of a label is its position in the list",
             )
         self.places = {label: place for place, label in enumerate(labels)}
 
@@ -44,19 +45,19 @@ class LabelIds(LstDataPipeline):
             return sample
         names = field_of(sample, self.field, self)
         try:
-            return {**sample, self.to: self._numbers(names)}
+            return {**sample, self.to: self._to_ids(names)}
         except (KeyError, TypeError) as error:
             wrong = error.args[0] if isinstance(error, KeyError) else names
             raise AlchemyError(
-                f"{title(self)}: the label {wrong!r} of sample {index} is not among the labels of the training",
+                f"{title(self)}: sample {index} has the label {wrong!r}, which is not a label of the training data",
                 where=where_in(self.datapipe, index),
-                hint=did_you_mean(str(wrong), self.labels) or f"they are {', '.join(self.labels[:12])}",
+                hint=did_you_mean(str(wrong), self.labels) or f"the labels are {', '.join(self.labels[:12])}",
             ) from error
 
     def __len__(self) -> int:
         return len(self.datapipe)
 
-    def _numbers(self, names: Any) -> Any:
+    def _to_ids(self, names: Any) -> Any:
         if not isinstance(names, list | tuple | np.ndarray):
             return self.places[names]
         places = [self.places[name] for name in names]

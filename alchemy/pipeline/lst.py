@@ -1,4 +1,4 @@
-"""Pipes over lists: data with an index, held in memory or computed on demand."""
+"""Map-style pipes: indexable data, in memory or computed on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Filter", "HoldOut", "ItrToLst", "Map", "SequenceWrapper", "Take"]
 
 @DataPipeline.register()
 class SequenceWrapper(LstDataPipeline):
-    """A list of the config, or of Python, as a source: names of files, mostly."""
+    """A source pipe over a list, usually of file names."""
 
     def __init__(self, datapipe: Annotated[Sequence[Any], NotEmpty()]) -> None:
         super().__init__(datapipe)
@@ -33,9 +33,9 @@ class SequenceWrapper(LstDataPipeline):
 
 @DataPipeline.register()
 class ItrToLst(LstDataPipeline):
-    """Reads a stream once, when it is built, and keeps it as a list: quick where data is small and epochs are many.
+    """Reads a stream once, when it is built, and keeps the samples in memory; fast for small data and many epochs.
 
-    With `is_sized` the stream states its length, and a warning tells when it was wrong.
+    With `is_sized` the stream has a length; a warning is logged if it is wrong.
     """
 
     keeps = True
@@ -47,9 +47,9 @@ class ItrToLst(LstDataPipeline):
         self.samples = list(self.datapipe)
         if not self.samples:
             hint = "is the file empty, or a filter too strict?"
-            raise AlchemyError(f"ItrToLst: {title(datapipe)} yields nothing", hint=hint)
+            raise AlchemyError(f"ItrToLst: {title(datapipe)} yields no samples", hint=hint)
         if stated is not None and stated != len(self.samples):
-            logger.warning("{} states {} samples and gave {}", title(datapipe), stated, len(self.samples))
+            logger.warning("{} has a length of {} samples but yielded {}", title(datapipe), stated, len(self.samples))
 
     def __getitem__(self, index: int) -> Any:
         return self.samples[index]
@@ -60,7 +60,7 @@ class ItrToLst(LstDataPipeline):
 
 @DataPipeline.register()
 class Map(LstDataPipeline):
-    """`fn(sample, **args)`, computed whenever a sample is asked for; `field` and `to` as in `itr.Map`."""
+    """Applies `fn(sample, **args)` each time a sample is read; `field` and `to` as in `itr.Map`."""
 
     maps = True
     where = where_before
@@ -80,7 +80,7 @@ class Map(LstDataPipeline):
 
 @DataPipeline.register()
 class Filter(LstDataPipeline):
-    """The samples for which `fn` holds, decided when it is built."""
+    """Keeps the samples for which `fn` is true, evaluated once when the pipe is built."""
 
     keeps = True
 
@@ -90,7 +90,7 @@ class Filter(LstDataPipeline):
         samples = enumerate(map(self.datapipe.__getitem__, range(len(self.datapipe))))
         self.kept = [index for index, sample in samples if self.fn(field_of(sample, field, self) if field else sample)]
         if not self.kept:
-            raise AlchemyError(f"Filter keeps none of {len(self.datapipe)} samples", hint="look at its fn")
+            raise AlchemyError(f"Filter keeps none of {len(self.datapipe)} samples", hint="check its fn")
 
     def __getitem__(self, index: int) -> Any:
         return self.datapipe[self.kept[index]]
@@ -104,7 +104,7 @@ class Filter(LstDataPipeline):
 
 @DataPipeline.register()
 class Take(LstDataPipeline):
-    """The first `n` samples."""
+    """Keeps the first `n` samples."""
 
     keeps = True
     where = where_before
@@ -124,11 +124,11 @@ class Take(LstDataPipeline):
 
 @DataPipeline.register()
 class HoldOut(LstDataPipeline):
-    """All samples but a `share` that is drawn by `seed`; with `held` those of that share, in the order of the data.
+    """Drops a random `share` of the samples, drawn with `seed`; with `held`, keeps only that share, in data order.
 
-    One file then serves for training and for development: two chains of the same share and seed, one with `held`.
-    `skip` begins the share after another one, so that a third chain can hold out what the second does not:
-    `share = 0.3` to train, `share = 0.1, held = true` for development, `share = 0.2, skip = 0.1, held = true` to test.
+    Use it to split one file into training and development data: two chains with the same share and seed, one of them
+    with `held`. `skip` starts the share after another one, for a third split: `share = 0.3` to train,
+    `share = 0.1, held = true` for development, `share = 0.2, skip = 0.1, held = true` to test.
     """
 
     keeps = True
@@ -147,7 +147,7 @@ class HoldOut(LstDataPipeline):
         count = len(self.datapipe)
         begin, end = round(count * skip), round(count * round(skip + share, 9))
         if not begin < end <= count or end - begin == count:
-            hint = "choose a share that leaves some on both sides"
+            hint = "choose a share that leaves samples on both sides"
             after = f" after {begin}" if skip else ""
             raise AlchemyError(f"HoldOut: a share of {share} of {count} samples{after} is {end - begin}", hint=hint)
         places = np.random.Generator(np.random.PCG64(seed)).permutation(count)
@@ -166,7 +166,7 @@ class HoldOut(LstDataPipeline):
 def check_list(datapipe: object, what: str) -> Sequence[Any]:
     if not has_index(datapipe):
         raise AlchemyError(
-            f"lst.{what} needs data with an index, not {title(datapipe)}",
+            f"lst.{what} needs indexable data, got the stream {title(datapipe)}",
             hint=f"put alchemy.pipeline.lst.ItrToLst before it, or use alchemy.pipeline.itr.{what}",
         )
     return datapipe

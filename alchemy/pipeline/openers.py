@@ -1,4 +1,4 @@
-"""Pipes that turn the names of files into their rows: text, csv, tsv, jsonl, parquet, plain or compressed."""
+"""Pipes that open files and yield their rows: text, csv, tsv, jsonl, parquet; plain or compressed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
 
 @DataPipeline.register("TxtOpener")
 class LineOpener(ItrDataPipeline):
-    """The lines of text files, without their ends."""
+    """Yields the lines of text files without line endings."""
 
     def __init__(self, datapipe: FileNames, *, encoding: str = "utf-8", skip_empty: bool = False) -> None:
-        super().__init__(_checked(datapipe))
+        super().__init__(_check_files(datapipe))
         self.encoding, self.skip_empty = encoding, skip_empty
 
     def __iter__(self) -> Iterator[str]:
@@ -37,10 +37,10 @@ TxtOpener = LineOpener
 
 @DataPipeline.register()
 class JsonlOpener(ItrDataPipeline):
-    """One JSON value a line; empty lines are passed over. `bad = "skip"` leaves out lines that are no JSON."""
+    """Yields one JSON value per line and skips empty lines; `bad = "skip"` also skips invalid JSON."""
 
     def __init__(self, datapipe: FileNames, *, encoding: str = "utf-8", bad: OnBad = "error") -> None:
-        super().__init__(_checked(datapipe))
+        super().__init__(_check_files(datapipe))
         self.encoding, self.bad = encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
@@ -50,7 +50,7 @@ class JsonlOpener(ItrDataPipeline):
 
 @DataPipeline.register()
 class CsvOpener(ItrDataPipeline):
-    """The rows of csv files as dicts, named by the first row or by `fields`; as lists with `header = false` alone."""
+    """Yields rows of csv files as dicts keyed by the header or `fields`; with only `header = false`, as lists."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class CsvOpener(ItrDataPipeline):
         encoding: str = "utf-8",
         bad: OnBad = "error",
     ) -> None:
-        super().__init__(_checked(datapipe))
+        super().__init__(_check_files(datapipe))
         self.delimiter, self.quote, self.header, self.fields = delimiter, quote, header, fields
         self.encoding, self.bad = encoding, bad
 
@@ -76,7 +76,7 @@ class CsvOpener(ItrDataPipeline):
 
 @DataPipeline.register()
 class TsvOpener(ItrDataPipeline):
-    """As CsvOpener, with tabs; quotation marks are text unless `quote` names one."""
+    """CsvOpener for tab-separated files; there is no quote character unless `quote` sets one."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class TsvOpener(ItrDataPipeline):
         encoding: str = "utf-8",
         bad: OnBad = "error",
     ) -> None:
-        super().__init__(_checked(datapipe))
+        super().__init__(_check_files(datapipe))
         self.quote, self.header, self.fields, self.encoding, self.bad = quote, header, fields, encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
@@ -100,12 +100,12 @@ class TsvOpener(ItrDataPipeline):
 
 @DataPipeline.register()
 class ParquetOpener(ItrDataPipeline):
-    """The rows of parquet files as dicts; `columns` reads only some of them."""
+    """Yields rows of parquet files as dicts; `columns` limits which columns are read."""
 
     packages = ("pyarrow",)
 
     def __init__(self, datapipe: FileNames, *, columns: list[str] | None = None) -> None:
-        super().__init__(_checked(datapipe))
+        super().__init__(_check_files(datapipe))
         self.columns = columns
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -132,24 +132,24 @@ OPENERS = (LineOpener, JsonlOpener, CsvOpener, TsvOpener, ParquetOpener)
 
 
 def paths(source: Any) -> Iterator[Path]:
-    """The files that a source names, patterns expanded."""
+    """Yield the files of a source, with patterns expanded."""
     for name in [source] if isinstance(source, str | Path) else source:
         yield from expand(name)
 
 
-def _checked(source: Any) -> Any:
-    """A source whose files are there and not all empty, as far as their names are known before training starts."""
+def _check_files(source: Any) -> Any:
+    """Return the source; raise if its files are missing or all empty, provided that their names are already known."""
     if isinstance(source, str | Path | list | tuple | LstDataPipeline):
         files = list(paths(source))
         if files and all(file.is_file() and not file.stat().st_size for file in files):  # a pipe has no size
             every = f"all {len(files)} files are empty, for example {files[0]}"
             named = f"{files[0]} is empty" if len(files) == 1 else every
-            raise AlchemyError(named, hint="name a file with at least one row")
+            raise AlchemyError(named, hint="use a file with at least one row")
     return source
 
 
 def good_rows(path: Path, rows: Rows, bad: str) -> Iterator[tuple[int, Any]]:
-    """The rows that are well formed; the others are an error with file and line, or counted and left out."""
+    """Yield the well-formed rows; raise on a bad row with its file and line, or count and skip it."""
     skipped: list[int] = []
     for line, row in rows:
         if not isinstance(row, BadRow):
@@ -157,19 +157,19 @@ def good_rows(path: Path, rows: Rows, bad: str) -> Iterator[tuple[int, Any]]:
         elif bad == "skip":
             skipped.append(line)
         else:
-            raise AlchemyError(str(row), where=f"{path}:{line}", hint='mend the row, or set bad = "skip"') from row
-    if skipped and worker_share()[0] == 0:  # every worker reads the file; one of them tells
-        logger.warning("{}: {} bad rows were skipped, the first at line {}", path, len(skipped), skipped[0])
+            raise AlchemyError(str(row), where=f"{path}:{line}", hint='fix the row, or set bad = "skip"') from row
+    if skipped and worker_share()[0] == 0:  # every worker reads the file; only one of them logs
+        logger.warning("{}: skipped {} bad rows, the first at line {}", path, len(skipped), skipped[0])
 
 
 def _name_fields(path: Path, rows: Rows, header: bool, fields: list[str] | None) -> Iterator[tuple[int, Any]]:
-    """Rows of cells as dicts; a row with too many or too few cells is bad, and without names all are."""
+    """Convert rows of cells to dicts; a row with too many or too few cells becomes a BadRow."""
     names = _check_names(fields or [], "fields") or None
     for line, row in rows:
         if header:
             header = False
             if isinstance(row, BadRow) and names is None:
-                raise AlchemyError(str(row), where=f"{path}:{line}", hint="the first row names the cells of the others")
+                raise AlchemyError(str(row), where=f"{path}:{line}", hint="the first row must be the header")
             names = names or _check_names(row, f"{path}:{line}")
         elif isinstance(row, BadRow) or names is None:
             yield line, row
@@ -180,9 +180,9 @@ def _name_fields(path: Path, rows: Rows, header: bool, fields: list[str] | None)
 
 
 def _check_names(names: list[str], where: str) -> list[str]:
-    """Names of columns; the cells of one that is there twice would take the place of each other."""
+    """Return the column names; raise on duplicates, since the cells of one would overwrite those of the other."""
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
-        hint = "rename one, or give `fields` with names for all columns"
-        raise AlchemyError(f"there are two columns {twice!r}", where=where, hint=hint)
+        hint = "rename one, or set `fields` to names for all columns"
+        raise AlchemyError(f"duplicate column {twice!r}", where=where, hint=hint)
     return names

@@ -1,4 +1,4 @@
-"""Pipes that follow a batch of an evaluation: what the model gave becomes rows, and is collected or written."""
+"""Output pipes: convert the model outputs of a batch to rows, and collect or write them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.metrics.metric_stack import Scope
 from alchemy.pipeline import OutputPipeline
-from alchemy.pipeline.output_rows import cells_of, jsonable, record_file, rows_of, to_json, written_if_possible
+from alchemy.pipeline.output_rows import cells_of, jsonable, record_file, rows_of, to_json, tolerate_write_errors
 
 FORMATS = (".jsonl", ".csv")
 
 
 @OutputPipeline.register()
 class Classify(OutputPipeline):
-    """Scores of classes become one row for each sample: `pred`, `prob`, the gold `label` where the batch has it.
+    """Converts logits to one row per sample with `pred`, `prob` and, if the batch has it, the gold `label`.
 
-    `keep` names fields of the batch that go along, `names` the classes, for a readable `pred_name`.
+    `keep` lists batch fields to copy to the rows; `names` lists the class names and adds a readable `pred_name`.
     """
 
     def __init__(
@@ -41,10 +41,12 @@ class Classify(OutputPipeline):
     def __call__(self, outputs: object, inputs: object) -> list[dict[str, Any]]:
         if not isinstance(outputs, Mapping) or self.logits not in outputs:
             there = ", ".join(map(str, outputs)) if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
-            raise AlchemyError(f"Classify: the model gave no {self.logits!r}; it gave {there}")
+            raise AlchemyError(f"Classify: the model outputs have no {self.logits!r}, only {there}")
         scores = torch.as_tensor(outputs[self.logits]).detach().float().cpu()
         if scores.dim() != 2:
-            raise AlchemyError(f"Classify expects {self.logits!r} as [samples, classes], not {list(scores.shape)}")
+            raise AlchemyError(
+                f"Classify expects {self.logits!r} of shape [samples, classes], got {list(scores.shape)}"
+            )
         prob, pred = scores.softmax(-1).max(-1)
         columns: dict[str, list[Any]] = {"pred": pred.tolist(), "prob": prob.tolist()}
         if self.names:
@@ -53,14 +55,14 @@ class Classify(OutputPipeline):
             columns["label"] = cells_of(inputs[self.label])
         for name in self.keep:
             if not isinstance(inputs, Mapping) or name not in inputs:
-                raise AlchemyError(f"Classify: keep names {name!r}, which the batch does not have")
+                raise AlchemyError(f"Classify: keep lists {name!r}, but the batch has no such field")
             columns[name] = cells_of(inputs[name])
         return rows_of(columns, "Classify")
 
 
 @OutputPipeline.register()
 class Collect(OutputPipeline):
-    """Adds the rows of every batch to the global list `varname`, where an evaluation pipe finds them."""
+    """Adds the rows of every batch to the global list `varname`, from which evaluation pipes read them."""
 
     keeps = True
 
@@ -78,9 +80,9 @@ class Collect(OutputPipeline):
 
 @OutputPipeline.register()
 class SaveAppend(OutputPipeline):
-    """Appends a line of JSON for every row to a file of the record, one file a training step with `step_tag`.
+    """Appends every row as a line of JSON to a file of the record; with `step_tag`, one file per training step.
 
-    Without a record nothing is written; where nothing is trained, the file has no step in its name.
+    Without a record nothing is written; outside training, the file name has no step.
     """
 
     keeps = True
@@ -90,7 +92,7 @@ class SaveAppend(OutputPipeline):
         self.filename, self.step_tag = filename, step_tag
 
     def __call__(self, outputs: object, inputs: object) -> object:
-        with written_if_possible(self.run, self.filename):
+        with tolerate_write_errors(self.run, self.filename):
             path = record_file(self.run, self.filename, self.step_tag)
             if path is not None:
                 with path.open("a", encoding="utf-8") as file:
@@ -100,9 +102,9 @@ class SaveAppend(OutputPipeline):
 
 @OutputPipeline.register()
 class WritePredictions(OutputPipeline):
-    """Writes the rows of a pass to `results/<filename>` of the record, as jsonl or csv after its suffix.
+    """Writes the rows of an evaluation to `results/<filename>` of the record, as jsonl or csv by suffix.
 
-    A new pass over the data replaces the file. Without a record nothing is written, and a warning says so.
+    Each pass over the data replaces the file. Without a record, a warning is logged and nothing is written.
     """
 
     keeps = True
@@ -111,21 +113,21 @@ class WritePredictions(OutputPipeline):
         super().__init__()
         self.filename = str(_check_format(filename))
         self._file = PredictionFile(None)
-        self._pass: Scope | None = None  # the evaluation whose rows the file holds
+        self._pass: Scope | None = None  # the evaluation whose rows the file contains
 
     def __call__(self, outputs: object, inputs: object) -> object:
-        scope = self.run.metrics.current  # an evaluation opens one of its own
+        scope = self.run.metrics.current  # every evaluation opens its own scope
         if scope is not self._pass:
             self._pass, self._file = scope, PredictionFile.in_record(self.run, self.filename)
-        with written_if_possible(self.run, self.filename):
+        with tolerate_write_errors(self.run, self.filename):
             self._file.write(outputs)
         return outputs
 
 
 class PredictionFile:
-    """Takes batches of outputs and writes their rows; the first batch replaces what the file held.
+    """Writes the rows of output batches to a file; the first batch overwrites an existing file.
 
-    `path = None` writes nothing and only counts.
+    With `path = None`, rows are only counted.
     """
 
     def __init__(self, path: str | Path | None) -> None:
@@ -136,13 +138,13 @@ class PredictionFile:
 
     @classmethod
     def of(cls, run: Run, out: str = "", suffix: str = "jsonl") -> PredictionFile:
-        """The file for a run: `out`, else `results/predictions.<suffix>` of its record."""
+        """Return the file for a run: `out`, or by default `results/predictions.<suffix>` in its record."""
         if not run.group.is_main:
             return cls(None)
         if out:
             return cls(out)
         if any(isinstance(pipe, WritePredictions) for pipe in run.task.outputpipes):
-            return cls(None)  # a pipe of the config does it already
+            return cls(None)  # a pipe of the config already writes them
         return cls.in_record(run, f"predictions.{suffix}")
 
     @classmethod
@@ -156,11 +158,11 @@ class PredictionFile:
 
     def __exit__(self, *failure: object) -> None:
         if self.path is not None and self._started:
-            logger.info("{} predictions are in {}", self.rows, self.path)
+            logger.info("wrote {} predictions to {}", self.rows, self.path)
 
     def write(self, outputs: object) -> None:
-        """Adds the rows of a batch; they are on the disk when it returns."""
-        rows = rows_of(outputs, "the file of predictions")
+        """Write the rows of a batch and flush them to disk."""
+        rows = rows_of(outputs, "the prediction file")
         self.rows += len(rows)
         if self.path is None:
             return
@@ -173,7 +175,7 @@ class PredictionFile:
                 else:
                     self._write_csv(file, rows, fresh)
         except OSError as error:
-            raise AlchemyError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from error
+            raise AlchemyError(f"cannot write {str(self.path)!r}: {error.strerror or error}") from error
 
     def _write_csv(self, file: TextIO, rows: list[Any], fresh: bool) -> None:
         rows = [row if isinstance(row, Mapping) else {"value": row} for row in rows]
@@ -185,7 +187,7 @@ class PredictionFile:
         for row in rows:
             odd = set(row) ^ set(self._fields)
             if odd:
-                hint = "write them as jsonl, where rows may differ"
+                hint = "write jsonl, in which rows may have different fields"
                 raise AlchemyError(f"{self.path}: rows differ in the fields {sorted(odd)}", hint=hint)
             writer.writerow({name: _cell(value) for name, value in row.items()})
 
@@ -193,11 +195,11 @@ class PredictionFile:
 def _check_format(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in FORMATS:
-        raise AlchemyError(f"predictions are written as {' or '.join(FORMATS)}, not as {path.name!r}")
+        raise AlchemyError(f"predictions must be written to a {' or '.join(FORMATS)} file, got {path.name!r}")
     return path
 
 
 def _cell(value: object) -> object:
-    """Numbers and texts as they are; anything nested as JSON, which reads back."""
+    """Return numbers and strings unchanged, and nested values as JSON."""
     value = value if isinstance(value, str | int | float | list | dict | None) else jsonable(value)
     return to_json(value) if isinstance(value, list | dict) else value

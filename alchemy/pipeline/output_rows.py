@@ -1,4 +1,4 @@
-"""A batch of outputs as rows, one for each sample, in values that JSON can hold."""
+"""Convert a batch of outputs to JSON-serializable rows, one per sample."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from alchemy.records.symlinks import path_inside
 
 
 def rows_of(outputs: object, what: str = "an output pipe") -> list[Any]:
-    """A list as it is; of a dict of columns one dict for each sample, leaving out what has no samples (the loss)."""
+    """Return a list unchanged; split a dict of columns into a dict per sample, dropping scalars such as the loss."""
     if isinstance(outputs, list | tuple):
         return list(outputs)
     if not isinstance(outputs, Mapping):
-        raise AlchemyError(f"{what} expects a list of samples or a dict of columns, not {type(outputs).__name__}")
+        raise AlchemyError(f"{what} expects a list of samples or a dict of columns, got {type(outputs).__name__}")
     columns = {name: value for name, value in outputs.items() if _is_column(value)}
     lengths = {name: len(value) for name, value in columns.items()}
     if not columns or len(set(lengths.values())) > 1:
         raise AlchemyError(
-            f"{what} cannot tell the samples of a batch apart: columns {lengths or 'none'}",
-            hint="put a pipe before it that makes a list with one entry for each sample",
+            f"{what} cannot split the batch into samples: column lengths {lengths or 'none'}",
+            hint="put a pipe before it that returns a list with one entry per sample",
         )
     cells = {name: cells_of(value) for name, value in columns.items()}
     return [{name: cells[name][row] for name in cells} for row in range(next(iter(lengths.values())))]
 
 
 def cells_of(column: Any) -> list[Any]:
-    """The values of a column one by one: numbers as Python numbers, larger things as numpy arrays."""
+    """Return the values of a column: scalars as Python numbers, larger values as numpy arrays."""
     if isinstance(column, Tensor):
         column = column.detach().cpu()
         column = (column if column.dtype.is_floating_point is False else column.float()).numpy()
@@ -44,12 +44,12 @@ def cells_of(column: Any) -> list[Any]:
 
 
 def to_json(row: object) -> str:
-    """One line of JSON; tensors and numpy values are written as numbers and lists."""
+    """Return one line of JSON; tensors and numpy values become numbers and lists."""
     return json.dumps(row, ensure_ascii=False, default=jsonable)
 
 
 def jsonable(value: object) -> object:
-    """What `json` does not know, in terms that it does."""
+    """Convert a value that `json` does not support to one that it does."""
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, np.ndarray | np.generic):
@@ -62,7 +62,7 @@ def jsonable(value: object) -> object:
 
 
 def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
-    """A file of the record, in a training `preds.jsonl` as `preds_step12.jsonl` if wanted; without a record None."""
+    """Return the path of a record file, or None without a record; `step_tag` adds `_step12` to it during training."""
     if run.record_dir is None:
         return None
     path = path_inside(Path(run.record_dir), name)
@@ -73,19 +73,19 @@ def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
 
 
 @contextmanager
-def written_if_possible(run: Run, name: str) -> Iterator[None]:
-    """During training, a file that cannot be written gives one warning; elsewhere it is an error."""
+def tolerate_write_errors(run: Run, name: str) -> Iterator[None]:
+    """During training, turn a write error into a single warning; otherwise let it propagate."""
     try:
         yield
     except Exception as error:
         disk = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
         if not disk or run.train_sched is None:
             raise
-        run.warn_once("{} cannot be written, training continues: {}", name, error)
+        run.warn_once("cannot write {}, training continues: {}", name, error)
 
 
 class OrderedRows:
-    """Rows that come batch by batch, of samples in any order. Outside an evaluation nothing is kept."""
+    """Collects the rows of an evaluation batch by batch and sorts them by sample; ignores rows outside of one."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] | None = None
@@ -95,14 +95,14 @@ class OrderedRows:
         self._rows, self._samples = [], []
 
     def add(self, rows: list[dict[str, Any]], samples: Sequence[int] | None) -> None:
-        """The rows of a batch, and the numbers of its samples, where somebody knows them."""
+        """Add the rows of a batch and, if known, the indices of its samples."""
         if self._rows is not None:
             self._rows += rows
             self._samples += samples or ()
 
     def end(self) -> list[dict[str, Any]]:
         rows, self._rows = self._rows or [], None
-        if len(self._samples) != len(rows):  # of a stream nobody knows the numbers, and they come in order
+        if len(self._samples) != len(rows):  # a stream has no sample indices and is read in order
             return rows
         return [row for _, row in sorted(zip(self._samples, rows), key=lambda pair: pair[0])]
 

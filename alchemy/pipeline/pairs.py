@@ -1,4 +1,4 @@
-"""Pairs of texts become rows of ids, as those of a corpus are: what a translation from raw text trains on."""
+"""Tokenize pairs of texts for translation from raw text, in the form of a built corpus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIDES = ("source", "target")
 
 
 class EncodePairs(Link, Dataset[Any]):
-    """The texts `source` and `target` of samples as ids, each with the end of a sentence; the target may be missing."""
+    """Tokenizes `source` and `target` of samples and appends EOS to each; the target may be missing."""
 
     where = where_before
 
@@ -46,9 +46,9 @@ class EncodePairs(Link, Dataset[Any]):
 
 
 class EncodedPairs(Sides, Dataset[Any]):
-    """The rows of EncodePairs, or of a cache of them, held in memory: batches are those of corpora.Parallel.
+    """The rows of EncodePairs, or of a cache of them, in memory; batches look like those of corpora.Parallel.
 
-    With `texts` a batch also has the texts themselves, as `source_text` and `target_text`.
+    With `texts`, a batch also contains the raw texts as `source_text` and `target_text`.
     """
 
     where = where_before
@@ -74,11 +74,11 @@ class EncodedPairs(Sides, Dataset[Any]):
 
 
 def text_of(sample: object, side: str, data: object, index: int) -> str:
-    """The text of one side of a sample; raises where it has none, with file and line."""
+    """Return the text of one side of a sample; raise with file and line if it has none."""
     text = sample.get(side) if isinstance(sample, Mapping) else None
     if isinstance(text, str):
         return text
     there = in_short(map(str, sample)) if isinstance(sample, Mapping) else f"a {type(sample).__name__}"
-    told = f"the {side} is {repr(text)[:60]}" if text is not None else f"has no text {side!r}, only {there}"
-    hint = "samples need the texts 'source' and 'target', as alchemy.pipeline.processors.ParallelText gives them"
-    raise AlchemyError(f"{title(data)}: {told}", where=where_in(data, index), hint=hint)
+    got = f"the {side} is {repr(text)[:60]}" if text is not None else f"has no text {side!r}, only {there}"
+    hint = "samples need the texts 'source' and 'target', for example from alchemy.pipeline.processors.ParallelText"
+    raise AlchemyError(f"{title(data)}: {got}", where=where_in(data, index), hint=hint)

@@ -1,4 +1,4 @@
-"""Pictures of an evaluation, as png: which answer was given for which, and numbers beside those that are true."""
+"""Draw evaluation plots as png: confusion matrices and predicted against gold numbers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from alchemy.optional_packages import import_package
 
-NAMED = 60  # classes whose names can be read in a picture
-COUNTED = 30  # classes whose counts can
+NAMED = 60  # up to this many classes, names are readable
+COUNTED = 30  # up to this many classes, counts are readable
 
 
 def draw_confusion(names: Sequence[str], counts: Any, legend: str) -> bytes:
-    """A square for each pair of gold label (row) and answer (column), the darker the larger its share of the row.
+    """Draw a confusion matrix, gold labels in rows and predictions in columns, normalized by row.
 
-    Where no font has the characters of the names, labels are told by their number in the file `legend`.
+    If no installed font covers the label names, the axes show the line numbers of the labels in the file `legend`.
     """
     shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
     side = min(2.5 + 0.4 * len(names), 20)
@@ -24,11 +24,11 @@ def draw_confusion(names: Sequence[str], counts: Any, legend: str) -> bytes:
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     family = font_for("".join(names))
     shown = [_shorten(name) for name in names] if family else [str(number + 1) for number in range(len(names))]
-    note = "" if family else f" (the lines of {legend})"
-    axes.set_xlabel(f"said{note}")
+    note = "" if family else f" (line numbers of {legend})"
+    axes.set_xlabel(f"predicted{note}")
     axes.set_ylabel(f"gold{note}")
     if len(names) <= NAMED:
-        # a name is no formula, whatever it has between dollars
+        # dollar signs in a name must not be parsed as math
         style = {"parse_math": False, "fontfamily": family or None}
         axes.set_xticks(range(len(names)), shown, rotation=90, **style)
         axes.set_yticks(range(len(names)), shown, **style)
@@ -36,23 +36,23 @@ def draw_confusion(names: Sequence[str], counts: Any, legend: str) -> bytes:
         for row, column in zip(*counts.nonzero()):
             color = "white" if shares[row, column] > 0.5 else "black"
             text = axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=color)
-            text.set_in_layout(False)  # inside its square; asking each for its room takes most of the time
+            text.set_in_layout(False)  # always inside its cell; measuring each text would dominate the drawing time
     return _png(figure)
 
 
-def draw_numbers(gold: Sequence[float], said: Sequence[float]) -> bytes:
-    """A point for each answer; right ones are on the line."""
+def draw_numbers(gold: Sequence[float], predicted: Sequence[float]) -> bytes:
+    """Draw a scatter plot of predicted against gold numbers; exact predictions lie on the line."""
     figure, axes = _figure((5, 5))
-    axes.scatter(gold, said, s=8, alpha=0.5)
-    low, high = min((*gold, *said)), max((*gold, *said))
+    axes.scatter(gold, predicted, s=8, alpha=0.5)
+    low, high = min((*gold, *predicted)), max((*gold, *predicted))
     axes.plot([low, high], [low, high], color="grey", linewidth=1)
     axes.set_xlabel("gold")
-    axes.set_ylabel("said")
+    axes.set_ylabel("predicted")
     return _png(figure)
 
 
 def _shorten(name: str, most: int = 24) -> str:
-    """A name for the edge of a picture: one line, not too long.
+    """Shorten a name to one line for an axis label.
 
     >>> _shorten("a very long name of a label\\nin lines")
     'a very long name of a l…'
@@ -62,7 +62,7 @@ def _shorten(name: str, most: int = 24) -> str:
 
 
 def font_for(text: str) -> str:
-    """A font that has all characters of a text: the usual one if it does; empty where none is installed."""
+    """Return a font with all characters of a text, preferably the default one; empty if none is installed."""
     return _font_for(frozenset(text + "…") - frozenset(" \t\n\r"))
 
 
@@ -71,7 +71,7 @@ def _font_for(characters: frozenset[str]) -> str:
     wanted, fonts = set(map(ord, characters)), import_package("matplotlib.font_manager", "a picture")
     usual = fonts.findfont("DejaVu Sans")
     for path, name in ((usual, "DejaVu Sans"), *sorted((row.fname, row.name) for row in fonts.fontManager.ttflist)):
-        # the one of last resort has a box for every character
+        # a last-resort font has a placeholder box for every character
         if not name.startswith((".", "Last")) and wanted <= _characters_of(path):
             return name
     return ""
@@ -80,12 +80,12 @@ def _font_for(characters: frozenset[str]) -> str:
 def _characters_of(path: str) -> set[int]:
     try:
         return set(import_package("matplotlib.ft2font", "a picture").FT2Font(path).get_charmap())
-    except (OSError, RuntimeError):  # a file that is no longer there, or no font
+    except (OSError, RuntimeError):  # the file is gone, or not a font
         return set()
 
 
 def _figure(size: tuple[float, float]) -> tuple[Any, Any]:
-    # without pyplot: no window, no backend to be chosen, nothing kept between two pictures
+    # without pyplot: no window, no backend selection, no global state
     figure = import_package("matplotlib.figure", "a picture").Figure(figsize=size, layout="constrained")
     return figure, figure.subplots()
 

@@ -1,4 +1,4 @@
-"""The report of an evaluation: numbers of each class, confusions, the hardest examples, as files of the record."""
+"""An evaluation pipe that writes a report to the record: per-class metrics, confusions, hardest examples."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.metrics.scalars import numbers_in, show
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.error_analysis import KINDS, Analysis, Answered, kind_of
+from alchemy.pipeline.error_analysis import KINDS, Analysis, PredictionRows, kind_of
 from alchemy.pipeline.output import PredictionFile
 from alchemy.pipeline.output_rows import record_file, to_json
 from alchemy.records.labels import labels_file, read_names
 
 PIECES = ("report", "confusion", "picture", "hardest")
 GOLD = ("label", "labels", "tags")
-LINES = 12  # of a table in the log
+LINES = 12  # maximum number of table rows in the log
 
 
 @EvalPipeline.register()
 class Report(EvalPipeline):
-    """Writes what an evaluation has shown to `results/<split>_..` of the record.
+    """Writes a report of an evaluation to `results/<split>_..` in the record.
 
-    A short table is logged at the end of a run that only evaluates, or that has no record; after each evaluation it is
-    logged as a DEBUG message.
+    A short table is logged at DEBUG level after each evaluation, and at INFO level at the end of a run that only
+    evaluates or has no record.
 
-    The tasks of alchemy.tasks have one unless `evalpipes` names another: `enabled = false` there leaves it out.
-    `pieces` are those to be written, `splits` the splits (none: all), `limit` bounds the hardest examples (0: no
-    bound), `predictions` adds a file of all rows. `rows`, `pred` and `label` say where answers stand, `kind` what they
-    are, and `names`, `scheme` and `other` what they mean, where neither the rows nor the task tell.
-    It never ends a training: what cannot be written is told in a warning, once. Pictures are drawn when the run ends.
+    The tasks of alchemy.tasks add a Report by default; to change or disable it, list one in `evalpipes`, for example
+    with `enabled = false`. `pieces` selects the files to write, `splits` the splits (empty: all), `limit` the maximum
+    number of hardest examples (0: no limit), and `predictions` adds a file with all rows. `rows`, `pred` and `label`
+    name the rows and their fields. `kind`, `names`, `scheme` and `other` describe the predictions where the rows and
+    the task do not. A failing report never aborts training: it logs a warning once. Plots are drawn when the run ends.
     """
 
     produces = ()
@@ -68,47 +68,47 @@ class Report(EvalPipeline):
         self.names, self.scheme, self.other, self.enabled = names, scheme, other, enabled
         self._warned: set[str] = set()
         self._drawings: dict[Path, Callable[[], bytes]] = {}
-        self._tables: dict[str, str] = {}  # of each split, to be logged at the end
+        self._tables: dict[str, str] = {}  # by split, logged at the end of the run
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if self.enabled and self.run.group.is_main and (not self.splits or split in self.splits):
             rows, name = kwargs.get(self.rows) or [], f"{split}_predictions.{self.predictions}"
-            with self._tell_failure(f"report of {split!r}"):
+            with self._warn_on_failure(f"report of {split!r}"):
                 self._report(split, rows, numbers_in(kwargs))
-            with self._tell_failure(name):
+            with self._warn_on_failure(name):
                 if self.predictions and (path := record_file(self.run, f"results/{name}")) is not None:
                     PredictionFile(path).write(rows)
         return kwargs
 
     @contextmanager
-    def _tell_failure(self, name: str) -> Iterator[None]:
-        """What fails inside is told in a warning, once; all that a full disk refuses is one failure."""
+    def _warn_on_failure(self, name: str) -> Iterator[None]:
+        """Turn an exception into a warning, logged once; all disk errors share one warning."""
         try:
             yield
         except Exception as error:
             disk = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-            told = "the report could not be written" if disk else f"there is no {name}"
-            if told not in self._warned:
-                self._warned.add(told)
-                logger.warning("{}: {}", told, error)
+            message = "cannot write the report" if disk else f"cannot create {name}"
+            if message not in self._warned:
+                self._warned.add(message)
+                logger.warning("{}: {}", message, error)
 
     def _report(self, split: str, rows: list[Any], scores: dict[str, float]) -> None:
-        found, run = self._analysis(rows), self.run
+        found, run = self._analyze(rows), self.run
         if found is None:
             return
         sched = run.train_sched
         place = {} if sched is None else {"epoch": sched.cur_epoch, "step": sched.cur_step, "update": run.update}
-        told = {"split": split, "rows": len(rows), **place, "scores": scores, **found.tables}
-        table = _in_words({**told, "scores": {}}, LINES)  # which have a line of their own in the log
+        report = {"split": split, "rows": len(rows), **place, "scores": scores, **found.tables}
+        table = _format_report({**report, "scores": {}}, LINES)  # the log already has a line with the metrics
         logger.debug("{}", table)
         if sched is None or run.record_dir is None:
-            self._at_end()
+            self._register_finish()
             self._tables[split] = table
         if "report" in self.pieces:
-            self._write(f"{split}_report.json", json.dumps(_finite(told), indent=1, ensure_ascii=False) + "\n")
-            self._write(f"{split}_report.txt", _in_words(told) + "\n")
+            self._write(f"{split}_report.json", json.dumps(_finite(report), indent=1, ensure_ascii=False) + "\n")
+            self._write(f"{split}_report.txt", _format_report(report) + "\n")
         if "confusion" in self.pieces and found.grid:
-            self._write(f"{split}_confusion.csv", _in_csv(found.grid))
+            self._write(f"{split}_confusion.csv", _to_csv(found.grid))
         if "picture" in self.pieces and found.draw is not None:
             self._draw_later(f"{split}_{found.picture}.png", partial(found.draw, f"{split}_confusion.csv"))
         if "hardest" in self.pieces:
@@ -121,13 +121,13 @@ class Report(EvalPipeline):
             write_atomic(path, text)
 
     def _draw_later(self, name: str, draw: Callable[[], bytes]) -> None:
-        """To draw takes longer than many an evaluation: only the picture of the last one is drawn, as the run ends."""
+        """Draw the plot of the last evaluation when the run ends: drawing can take longer than an evaluation."""
         path = record_file(self.run, f"results/{name}")
         if path is not None:
-            self._at_end()
+            self._register_finish()
             self._drawings[path] = draw
 
-    def _at_end(self) -> None:
+    def _register_finish(self) -> None:
         if not self._drawings and not self._tables:
             self.run.exits.callback(self._finish)
 
@@ -135,25 +135,25 @@ class Report(EvalPipeline):
         for table in self._tables.values():
             logger.info("{}", table)
         for path, draw in self._drawings.items():
-            with self._tell_failure(path.name):
+            with self._warn_on_failure(path.name):
                 write_atomic(path, draw())
 
-    def _analysis(self, rows: list[Any]) -> Analysis | None:
-        """What the rows show; nothing where they do not have the truth."""
+    def _analyze(self, rows: list[Any]) -> Analysis | None:
+        """Analyze the rows; return None if they have no gold values."""
         if not rows or not isinstance(rows[0], Mapping) or self.pred not in rows[0]:
-            hint = "put Accuracy before it, and Collect among the outputpipes"
-            raise AlchemyError(f"no pipe before Report gave {self.rows!r}, rows with {self.pred!r}", hint=hint)
+            hint = "put Accuracy before it, and add Collect to the outputpipes"
+            raise AlchemyError(f"no pipe before Report returned {self.rows!r}, rows with {self.pred!r}", hint=hint)
         gold = self.label or next((name for name in GOLD if name in rows[0]), "")
         known = [row for row in rows if gold in row]
         if not known:
             return None
         kind, task = self.kind or kind_of(gold, known[0][self.pred]), self.run.task
-        told = {} if task is None else task.report_options()
-        scheme, other = self.scheme or told.get("scheme", "BIO"), self.other or told.get("other", "")
-        return KINDS[kind](Answered(known, gold, self.pred, self._labels(), scheme, other))
+        options = {} if task is None else task.report_options()
+        scheme, other = self.scheme or options.get("scheme", "BIO"), self.other or options.get("other", "")
+        return KINDS[kind](PredictionRows(known, gold, self.pred, self._labels(), scheme, other))
 
     def _labels(self) -> list[str]:
-        """The names of the labels, in their order: told, those of the task, or those that the record keeps."""
+        """Return the label names in order: from the config, the task or the record."""
         found = self.names or (self.run.task.labels if self.run.task is not None else ())
         if not found and self.run.record_dir is not None:
             file = labels_file(self.run.record_dir, "label_id")
@@ -161,21 +161,22 @@ class Report(EvalPipeline):
         return [name for name in found if isinstance(name, str)]
 
 
-def _in_words(told: Mapping[str, Any], most: int = 0) -> str:
-    """A report to be read: scores, and the tables below each other; `most` bounds the lines of a table."""
-    place = f", update {told['update']}" if "update" in told else ""
-    scores = ", ".join(f"{name} {show(value)}" for name, value in told["scores"].items())
-    tables = [(name, value) for name, value in told.items() if isinstance(value, dict) and value and name != "scores"]
-    lines = [f"{told['split']}: {told['rows']} rows{place}", *([scores] if scores else [])]
+def _format_report(report: Mapping[str, Any], most: int = 0) -> str:
+    """Format a report as text: the metrics, then the tables with at most `most` rows each."""
+    place = f", update {report['update']}" if "update" in report else ""
+    scores = ", ".join(f"{name} {show(value)}" for name, value in report["scores"].items())
+    tables = [(name, value) for name, value in report.items() if isinstance(value, dict) and value and name != "scores"]
+    lines = [f"{report['split']}: {report['rows']} rows{place}", *([scores] if scores else [])]
     for name, table in tables:
-        lines += ["", *_aligned(name, table, most)]
+        lines += ["", *_format_table(name, table, most)]
     return "\n".join(lines)
 
 
-def _aligned(title: str, table: Mapping[str, Mapping[str, float]], most: int = 0) -> list[str]:
-    """The lines of a table, one for each name; of a long one the `most` with the lowest F1 (0: all of them).
+def _format_table(title: str, table: Mapping[str, Mapping[str, float]], most: int = 0) -> list[str]:
+    """Format a table with aligned columns; a long one shows only the `most` rows with the lowest F1 (0: all).
 
-    >>> print("\\n".join(_aligned("classes", {"体育": {"f1": 0.5, "support": 12}, "b": {"f1": 1.0, "support": 3}})))
+    >>> table = {"体育": {"f1": 0.5, "support": 12}, "b": {"f1": 1.0, "support": 3}}
+    >>> print("\\n".join(_format_table("classes", table)))
     classes      f1  support
     体育     0.5000       12
     b        1.0000        3
@@ -192,14 +193,14 @@ def _aligned(title: str, table: Mapping[str, Mapping[str, float]], most: int = 0
     ]
 
 
-def _in_csv(grid: list[list[Any]]) -> str:
+def _to_csv(grid: list[list[Any]]) -> str:
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(grid)
     return file.getvalue()
 
 
 def _finite(value: Any) -> Any:
-    """What JSON has no word for, as null."""
+    """Replace non-finite numbers, which JSON does not support, with null."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

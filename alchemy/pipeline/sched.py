@@ -1,4 +1,4 @@
-"""Pipes of the training schedule: when to evaluate, when to freeze. BE, EE, BS, ES: begin/end of an epoch/step."""
+"""Schedule pipes that evaluate or freeze during training; BE, EE, BS, ES: begin/end of an epoch/step."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = [
 ]
 
 
-class _Evaluating(SchedPipeline):
-    """Evaluates a split, at a time that a subclass chooses."""
+class _EvalSchedPipeline(SchedPipeline):
+    """Base of pipes that evaluate a split; a subclass decides when."""
 
     def __init__(self, split: str = "dev", needs_loss: bool = True) -> None:
         super().__init__()
@@ -33,13 +33,13 @@ class _Evaluating(SchedPipeline):
 
     def evaluate(self, when: str) -> None:
         sched = self.run.train_sched
-        logger.debug("evaluation of {} {}, {}, step {}", self.split, when, self.run.epoch_name, sched.cur_step)
+        logger.debug("evaluating {} {}, {}, step {}", self.split, when, self.run.epoch_name, sched.cur_step)
         evaluate(self.split, needs_loss=self.needs_loss)
 
 
 @SchedPipeline.register("InitEvalBEPipeline")
-class EvalAtStartBEPipeline(_Evaluating, BeginEpochPipeline):
-    """Evaluates once, before the first step."""
+class EvalAtStartBEPipeline(_EvalSchedPipeline, BeginEpochPipeline):
+    """Evaluates once before the first step."""
 
     def __call__(self, **kwargs: object) -> dict[str, Any]:
         if self.run.train_sched.cur_step < 0:
@@ -48,8 +48,8 @@ class EvalAtStartBEPipeline(_Evaluating, BeginEpochPipeline):
 
 
 @SchedPipeline.register("EndEvalEEPipeline")
-class EvalAtFinishEEPipeline(_Evaluating, EndEpochPipeline):
-    """Evaluates once, after the last epoch."""
+class EvalAtFinishEEPipeline(_EvalSchedPipeline, EndEpochPipeline):
+    """Evaluates once after the last epoch."""
 
     def __call__(self, **kwargs: object) -> dict[str, Any]:
         if is_last_epoch(self.run):
@@ -58,7 +58,7 @@ class EvalAtFinishEEPipeline(_Evaluating, EndEpochPipeline):
 
 
 @SchedPipeline.register("EvalStepESPipeline")
-class EvalESPipeline(_Evaluating, EndStepPipeline):
+class EvalESPipeline(_EvalSchedPipeline, EndStepPipeline):
     """Evaluates every `period` steps."""
 
     def __init__(self, period: PositiveInt, split: str = "dev", needs_loss: bool = True) -> None:
@@ -72,7 +72,7 @@ class EvalESPipeline(_Evaluating, EndStepPipeline):
 
 
 @SchedPipeline.register("EvalEpochEEPipeline")
-class EvalEEPipeline(_Evaluating, EndEpochPipeline):
+class EvalEEPipeline(_EvalSchedPipeline, EndEpochPipeline):
     """Evaluates every `period` epochs."""
 
     def __init__(self, period: PositiveInt = 1, split: str = "dev", needs_loss: bool = True) -> None:
@@ -87,9 +87,9 @@ class EvalEEPipeline(_Evaluating, EndEpochPipeline):
 
 @SchedPipeline.register()
 class SetRequiresGradBSPipeline(BeginStepPipeline):
-    """Calls `model.set_requires_grad(requires_grad, mode, **kw)` before step `step`: freezes a part, or thaws it.
+    """Calls `model.set_requires_grad(requires_grad, mode, **kw)` before step `step` to freeze or unfreeze a part.
 
-    A training that is taken up after that step applies it at once, after those of earlier steps.
+    A run that resumes after that step applies it immediately, after the pipes of earlier steps.
     """
 
     def __init__(self, step: int, requires_grad: bool, mode: str, **kwargs: Any) -> None:
@@ -100,25 +100,25 @@ class SetRequiresGradBSPipeline(BeginStepPipeline):
 
     def __call__(self, batch: object = None, **kwargs: object) -> dict[str, Any]:
         if not self.done and self.run.train_sched.cur_step >= self.step:
-            for pipe in (*self._before(), self):
+            for pipe in (*self._earlier_pipes(), self):
                 pipe.apply()
         return kwargs
 
-    def _before(self) -> list[SetRequiresGradBSPipeline]:
-        """Those of earlier steps; after a resume they are due as well, and may stand further down in the list."""
+    def _earlier_pipes(self) -> list[SetRequiresGradBSPipeline]:
+        """Return the pipes of earlier steps; after a resume they apply too, wherever they are in the list."""
         pipes = self.run.train_sched.pipes
         before = [pipe for pipe in pipes if isinstance(pipe, SetRequiresGradBSPipeline) and pipe.step < self.step]
         return sorted(before, key=lambda pipe: pipe.step)
 
     def apply(self) -> None:
-        """Freezes or thaws, the first time that it is called."""
+        """Freeze or unfreeze the part on the first call; do nothing afterwards."""
         if not self.done:
             self.done = True
-            logger.info("step {}: requires_grad of {!r} is set to {}", self.step, self.mode, self.requires_grad)
+            logger.info("step {}: set requires_grad of {!r} to {}", self.step, self.mode, self.requires_grad)
             self.run.model.set_requires_grad(requires_grad=self.requires_grad, mode=self.mode, **self.kwargs)
 
 
-# the names of the first generation
+# legacy names
 InitEvalBEPipeline = EvalAtStartBEPipeline
 EndEvalEEPipeline = EvalAtFinishEEPipeline
 EvalStepESPipeline = EvalESPipeline
@@ -126,7 +126,7 @@ EvalEpochEEPipeline = EvalEEPipeline
 
 
 def is_last_epoch(run: Run) -> bool:
-    """Whether no epoch follows: the schedule is through, or somebody has asked the run to stop."""
+    """Return whether this is the last epoch: the schedule is finished, or a stop was requested."""
     sched = run.train_sched
     epochs = sched.epochs or run.table("sched").get("epochs")
     if run.stop_request.reason is not None or run.limits.max_batches or sched.finished:

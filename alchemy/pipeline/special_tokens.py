@@ -1,4 +1,4 @@
-"""Where special tokens stand around the ids of a text or two, and what is cut where all is too long."""
+"""Templates that add special tokens to one or two token sequences and truncate long ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from alchemy.text.base import ROLES
 
 
 class _Slot(NamedTuple):
-    """One word of a template: a text (`$A`, `$B`) or the id of a token, and the segment it belongs to."""
+    """One element of a template: a text (`$A`, `$B`) or a token id, and its segment."""
 
     text: str
     token: int | None
@@ -21,7 +21,7 @@ class _Slot(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What a template makes: ids, their segments, and which of them are of the first text."""
+    """The output of a template: ids, segment ids and a mask of the tokens of the first text."""
 
     ids: np.ndarray
     segments: np.ndarray
@@ -29,7 +29,7 @@ class _Row(NamedTuple):
 
 
 class Template:
-    """Puts special tokens around texts; `cuts` are the ways to shorten them that an error offers."""
+    """Adds special tokens to texts; `cuts` lists the truncation strategies that an error message suggests."""
 
     def __init__(
         self,
@@ -42,17 +42,17 @@ class Template:
         cuts: Sequence[str] = ("longest_first", "only_first", "only_second"),
     ) -> None:
         self.max_length, self.long, self.cuts = max_length, long, cuts
-        self.shortened = 0  # how many samples were cut
-        self.slots = [_slot(word, tokenizer) for word in (template or ("$A $B:1" if pair else "$A")).split()]
+        self.shortened = 0  # number of truncated samples
+        self.slots = [_parse_slot(word, tokenizer) for word in (template or ("$A $B:1" if pair else "$A")).split()]
         self._check(pair)
         self.room = max_length - sum(slot.token is not None for slot in self.slots)
         if max_length and self.room < 1:
-            raise AlchemyError(f"max_length = {max_length} leaves no room for a text between the special tokens")
+            raise AlchemyError(f"max_length = {max_length} leaves no room for text between the special tokens")
 
     def __call__(self, rows: dict[str, list[int]]) -> _Row:
-        """Puts the ids of `$A`, and of `$B`, in their places."""
+        """Insert the ids of `$A` and `$B` into the template."""
         if self.max_length and sum(map(len, rows.values())) > self.room:
-            self._cut(rows)
+            self._truncate(rows)
         parts = [rows[slot.text] if slot.token is None else [slot.token] for slot in self.slots]
         ids = np.array([token for part in parts for token in part], np.int64)
         lengths = list(map(len, parts))
@@ -63,25 +63,29 @@ class Template:
 
     @property
     def around(self) -> tuple[int, int]:
-        """How many special tokens stand before the first text, and how many behind it."""
+        """Number of special tokens before and after the first text."""
         place = next(place for place, slot in enumerate(self.slots) if slot.token is None)
         return place, len(self.slots) - place - 1
 
-    def _cut(self, rows: dict[str, list[int]]) -> None:
-        """Shortens the rows until all of them fit."""
+    def _truncate(self, rows: dict[str, list[int]]) -> None:
+        """Truncate the rows so that they fit."""
         first, second = (len(rows.get(key, ())) for key in ("$A", "$B"))
         excess = first + second - self.room
         if self.long == "refuse":
             cuts = " or ".join(repr(cut) for cut in self.cuts if "$B" in rows or cut != "only_second")
             raise AlchemyError(
                 f"a text has {self.max_length + excess} tokens, more than max_length = {self.max_length}",
-                hint=f"set long to {cuts}, or a larger max_length" if cuts else "set a larger max_length",
+                hint=f"set long to {cuts}, or increase max_length" if cuts else "increase max_length",
             )
         self.shortened += 1
-        lost = {"only_first": (excess, 0), "only_second": (0, excess)}.get(self.long) or shares(first, second, excess)
+        lost = {"only_first": (excess, 0), "only_second": (0, excess)}.get(self.long) or split_excess(
+            first, second, excess
+        )
         for key, size, count in zip(("$A", "$B"), (first, second), lost):
             if count > size:
-                text = f"a text has {excess} tokens too many, and {key} only {size}: {self.long} cannot do"
+                text = (
+                    f"a text is {excess} tokens too long, but {key} has only {size}, so {self.long} cannot truncate it"
+                )
                 raise AlchemyError(text, hint='set long = "longest_first"')
             if count:
                 rows[key] = rows[key][: size - count]
@@ -89,23 +93,23 @@ class Template:
     def _check(self, pair: bool) -> None:
         words = [slot.text for slot in self.slots if slot.token is None]
         if sorted(words) != (["$A", "$B"] if pair else ["$A"]):
-            hint = "it needs '$A', and '$B' where `pair` is given, once each: 'bos $A eos $B:1 eos:1'"
-            raise AlchemyError(f"the template has the texts {', '.join(words) or 'none'}", hint=hint)
+            hint = "use '$A' once, and '$B' once if `pair` is set: 'bos $A eos $B:1 eos:1'"
+            raise AlchemyError(f"invalid texts in the template: {', '.join(words) or 'none'}", hint=hint)
 
 
-def shares(first: int, second: int, excess: int) -> tuple[int, int]:
-    """How many tokens two texts lose: the longer one until they are equal, then both; as transformers does it.
+def split_excess(first: int, second: int, excess: int) -> tuple[int, int]:
+    """Return how many tokens each text loses: the longer one until both are equal, then both; as in transformers.
 
-    >>> shares(5, 2, 2), shares(5, 2, 4), shares(2, 5, 4), shares(3, 3, 3)
+    >>> split_excess(5, 2, 2), split_excess(5, 2, 4), split_excess(2, 5, 4), split_excess(3, 3, 3)
     ((2, 0), (3, 1), (1, 3), (2, 1))
     """
     longer = min(abs(first - second), excess)
     rest = excess - longer
-    # where an odd number is left to lose, the text that was shorter loses one more
+    # if the remainder is odd, the text that was shorter loses one more
     return (longer + rest // 2, rest - rest // 2) if first > second else (rest - rest // 2, longer + rest // 2)
 
 
-def _slot(word: str, tokenizer: Tokenizer) -> _Slot:
+def _parse_slot(word: str, tokenizer: Tokenizer) -> _Slot:
     name, colon, segment = word.rpartition(":")
     if not (colon and name and segment.isascii() and segment.isdecimal() and len(segment) < 10):
         name, segment = word, "0"
@@ -115,7 +119,7 @@ def _slot(word: str, tokenizer: Tokenizer) -> _Slot:
     if token is None:
         there = ", ".join(role for role in ROLES if getattr(tokenizer, role) is not None)
         raise AlchemyError(
-            f"the template names {name!r}, which {type(tokenizer).__name__} does not have",
-            hint=f"write a token as the tokenizer spells it, or one of {there}; the text is $A",
+            f"the template contains {name!r}, but {type(tokenizer).__name__} has no such token",
+            hint=f"use a token of the vocabulary, or one of {there}; $A is the text",
         )
     return _Slot(name, token, int(segment))

@@ -1,4 +1,4 @@
-"""The tokenizers of pipes: where a config says they are, and the copies that a record keeps."""
+"""Load the tokenizers of pipes and save copies of them in the record."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from alchemy.text import Tokenizer, load_tokenizer
 TokenizerSpec = Annotated[str | Path | dict[str, Any] | Tokenizer, NotAClass()]  # a folder, or a table with a `type`
 
 
-class _Kept(NamedTuple):
-    """The tokenizer of a field, and where it was first met."""
+class _SavedTokenizer(NamedTuple):
+    """The tokenizer of a field, and where it was first used."""
 
     digest: str
     origin: str
-    error: type[AlchemyError] = AlchemyError  # what another one in its place is
+    error: type[AlchemyError] = AlchemyError  # raised for a different tokenizer
 
 
-_kept: WeakKeyDictionary[Run, dict[str, _Kept]] = WeakKeyDictionary()  # by field; also of runs without a record
+_saved: WeakKeyDictionary[Run, dict[str, _SavedTokenizer]] = (
+    WeakKeyDictionary()
+)  # by field; includes runs without a record
 
 
 def tokenizer_of(spec: TokenizerSpec) -> Tokenizer:
-    """The tokenizer that a config means."""
+    """Return the tokenizer for a folder or a config table."""
     if isinstance(spec, Tokenizer):
         return spec
     if isinstance(spec, str | Path):
@@ -42,16 +44,16 @@ def tokenizer_of(spec: TokenizerSpec) -> Tokenizer:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """What a resume knows a tokenizer by: with another one the same weights would be given other ids."""
-    with contextlib.suppress(NotImplementedError):  # a project's own, which cannot tell
+    """Return the digest of a tokenizer, or "" if it has none; a resume compares it, since ids must not change."""
+    with contextlib.suppress(NotImplementedError):  # a project's tokenizer without a digest
         return tokenizer.digest
     return ""
 
 
 def keep_tokenizer(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
-    """Puts a copy into the record of the current run, with which ids of its model can be read for ever.
+    """Save a copy in the record of the current run, so that the ids of its model can always be decoded.
 
-    All splits of a run, and what goes on with it, must have the same one under a field. `origin` names it in an error.
+    All splits of a run, and runs that resume it, must use the same tokenizer for a field. Error messages show `origin`.
     """
     run = find_run()
     if run is None:
@@ -59,25 +61,25 @@ def keep_tokenizer(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
     digest, home = (
         tokenizer_digest(tokenizer),
         run.record_dir or run.resume_from,
-    )  # only the first process has the former
+    )  # only the main process has a record_dir
     if not digest:
-        logger.warning("{} cannot be saved in the record: it defines no options() and contents()", title(tokenizer))
+        logger.warning("cannot save {} in the record: it does not define options() and contents()", title(tokenizer))
         return
-    fields = _kept.setdefault(run, {})
+    fields = _saved.setdefault(run, {})
     there = home is not None and tokenizer_folder(home, field).exists()
-    if home is not None and there and field not in fields:  # of the run that is resumed
+    if home is not None and there and field not in fields:  # saved by the run that is resumed
         folder = tokenizer_folder(home, field)
-        fields[field] = _Kept(load_tokenizer(folder).digest, str(folder), Refused)
-    _check_same(fields.setdefault(field, _Kept(digest, origin or repr(tokenizer))), digest, field, origin)
+        fields[field] = _SavedTokenizer(load_tokenizer(folder).digest, str(folder), Refused)
+    _check_same(fields.setdefault(field, _SavedTokenizer(digest, origin or repr(tokenizer))), digest, field, origin)
     if run.record_dir is not None and not there:
         tokenizer.save(tokenizer_folder(run.record_dir, field))
 
 
-def _check_same(first: _Kept, digest: str, field: str, origin: str) -> None:
+def _check_same(first: _SavedTokenizer, digest: str, field: str, origin: str) -> None:
     if first.digest != digest:
         raise first.error(
-            f"{origin or 'a second tokenizer'} gives {field!r} other ids than {first.origin}: "
-            "the same number would mean another word",
-            hint="use one tokenizer for both: a corpus is built with --like CORPUS, or --tokenizer FOLDER; "
-            "what needs two has two fields",
+            f"{origin or 'a second tokenizer'} gives {field!r} different ids than {first.origin}: "
+            "the same id would mean another token",
+            hint="use one tokenizer for both: build a corpus with --like CORPUS or --tokenizer FOLDER; "
+            "to use two tokenizers, use two fields",
         )

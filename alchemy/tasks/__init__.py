@@ -1,4 +1,4 @@
-"""Tasks ready to run."""
+"""Ready-made tasks for text classification, tagging, relations and translation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts, or pairs of them, into classes, several labels, or a number."""
+"""Text classification, multi-label classification and regression, for texts or text pairs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ MAIN_SCORES = {"single": "accuracy", "multi": "micro_f1", "regression": "mse"}
 
 @AlchemyTask.register()
 class Classification(TextTask):
-    """One label for each text, several (`kind = "multi"`), or a number (`kind = "regression"`).
+    """Predicts one label per text, several labels (`kind = "multi"`), or a number (`kind = "regression"`).
 
-    Samples have `text`, and `pair` where there are two, as alchemy.pipeline.processors.TextClassification gives them.
-    `threshold` is the probability from which on a label of several is given. `probabilities` adds those of all labels
-    to each answer. `left` pads in front, `segment` is that of padding: XLNet wants `left = true` and 4.
+    Samples have `text`, and `pair` for text pairs, as in alchemy.pipeline.processors.TextClassification.
+    `threshold` is the minimum probability of a predicted label in multi-label tasks. `probabilities` adds the
+    probabilities of all labels to each prediction. `left` pads on the left and `segment` is the segment id of padding:
+    XLNet needs `left = true` and `segment = 4`.
     """
 
     processor: ClassVar[str] = "alchemy.pipeline.processors.TextClassification"
@@ -86,34 +87,34 @@ class Classification(TextTask):
     def check(self, sample: Mapping[str, Any]) -> None:
         super().check(sample)
         if self.pair != ("pair" in sample):
-            told = f"pair = {str(self.pair).lower()}, and a sample has {in_short(sample)}"
-            hint = 'pairs need pair = true in [task], and pair = "its column" in the processor; other texts neither'
-            raise AlchemyError(told, hint=hint)
+            text = f"pair = {str(self.pair).lower()}, but a sample has {in_short(sample)}"
+            hint = 'for text pairs, set pair = true in [task] and pair = "COLUMN" in the processor; otherwise neither'
+            raise AlchemyError(text, hint=hint)
         if self.kind == "regression" and "label" in sample and isinstance(sample["label"], float | int | None):
             try:
                 target_of(sample["label"])
             except BadRow as error:
-                raise AlchemyError(str(error), hint="leave out the field of a sample that has no label") from error
+                raise AlchemyError(str(error), hint="omit the field for unlabeled samples") from error
         found = _kinds_of(sample)
         if found and self.kind not in found:
-            told = f"the task is of kind = {self.kind!r}, and a sample of kind = {found[0]!r}"
-            answer = shorten(sample[TARGETS[found[0]]])
+            text = f"the task has kind = {self.kind!r}, but a sample has kind = {found[0]!r}"
+            value = shorten(sample[TARGETS[found[0]]])
             hint = f'set kind = "{found[0]}" in [task], or kind = "{self.kind}" in the processor'
-            raise AlchemyError(f"{told}: its {TARGETS[found[0]]} is {answer}", hint=hint)
+            raise AlchemyError(f"{text}: its {TARGETS[found[0]]} is {value}", hint=hint)
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
         found = () if self.kind == "regression" else sample.get(self.target, ())
         return found if isinstance(found, list | tuple) else (found,)
 
     def question(self, item: object) -> dict[str, Any]:
-        """A text, or for a task on pairs `(text, pair)`; or a dict of these."""
+        """Convert a text, a tuple `(text, pair)` for pair tasks, or a dict of these to a sample."""
         return dict(texts_of(item, *(("text", "pair") if self.pair else ("text",))))
 
-    def _find_labels(self, told: list[str] | str | None) -> list[str]:
-        labels = [] if self.kind == "regression" else super()._find_labels(told)
-        if told is None and self.kind == "single" and len(labels) == 1:
-            hint = "is it the right column? a classifier needs two labels or more"
-            raise AlchemyError(f"there is only one label, {labels[0]!r}: nothing to learn", section="task", hint=hint)
+    def _find_labels(self, labels_option: list[str] | str | None) -> list[str]:
+        labels = [] if self.kind == "regression" else super()._find_labels(labels_option)
+        if labels_option is None and self.kind == "single" and len(labels) == 1:
+            hint = "is it the right column? a classifier needs at least two labels"
+            raise AlchemyError(f"only one label, {labels[0]!r}: nothing to learn", section="task", hint=hint)
         return labels
 
     def encoded(self, source: Samples) -> Samples:
@@ -125,7 +126,7 @@ class Classification(TextTask):
             tokenizer=self.tokenizer,
             pair="pair" if self.pair else "",
             segments="segments",
-            **self.fitting(),
+            **self.encode_options(),
         )
 
     def collate_options(self) -> dict[str, Any]:
@@ -136,32 +137,32 @@ class Classification(TextTask):
         check_logits(self, outputs)
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-        said = self._said(outputs["logits"].float().cpu())
-        return rows_of({**batch_fields(batch, "text", "pair", self.target), **said}, "Classification")
+        predicted = self._predict(outputs["logits"].float().cpu())
+        return rows_of({**batch_fields(batch, "text", "pair", self.target), **predicted}, "Classification")
 
-    def _said(self, logits: torch.Tensor) -> dict[str, list[Any]]:
+    def _predict(self, logits: torch.Tensor) -> dict[str, list[Any]]:
         if self.kind == "regression":
             return {"pred": logits.tolist()}
         probs = logits.softmax(-1) if self.kind == "single" else logits.sigmoid()
         if self.kind == "single":
             best, places = probs.max(-1)
-            said = {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
+            predicted = {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
         else:
             given = (probs >= self.threshold).tolist()
-            said = {"pred": [[label for label, yes in zip(self.labels, row) if yes] for row in given]}
+            predicted = {"pred": [[label for label, yes in zip(self.labels, row) if yes] for row in given]}
         if self.probabilities or self.kind == "multi":
-            said["probs"] = [dict(zip(self.labels, row)) for row in probs.tolist()]
-        return said
+            predicted["probs"] = [dict(zip(self.labels, row)) for row in probs.tolist()]
+        return predicted
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
-        gold, said = [row[self.target] for row in answers], [row["pred"] for row in answers]
+        gold, predicted = [row[self.target] for row in answers], [row["pred"] for row in answers]
         if self.kind == "regression":
-            return number_scores(gold, said)
-        return (ClassScores if self.kind == "single" else LabelScores)(gold, said, self.labels).scores()
+            return number_scores(gold, predicted)
+        return (ClassScores if self.kind == "single" else LabelScores)(gold, predicted, self.labels).scores()
 
 
 def _kinds_of(sample: Mapping[str, Any]) -> list[str]:
-    """The kinds of task whose answer a sample has; none where it has no answer.
+    """Return the kinds of task that the label of a sample fits; empty for an unlabeled sample.
 
     >>> _kinds_of({"label": "good"}), _kinds_of({"label": 0.5}), _kinds_of({"label": 1}), _kinds_of({"labels": []})
     (['single'], ['regression'], ['single', 'regression'], ['multi'])

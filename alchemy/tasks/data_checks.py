@@ -1,4 +1,4 @@
-"""What is wrong with the data of a task on texts, told with file and line before the first step."""
+"""Check the data of a text task before the first step; errors include file and line."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Samples(Protocol):
-    """Samples that are read by their number."""
+    """An indexable dataset."""
 
     def __getitem__(self, index: int, /) -> Any: ...
     def __len__(self) -> int: ...
 
 
 def samples_of(source: Samples, most: int | None = None) -> Iterator[tuple[int, Any]]:
-    """The samples with their numbers, read beside the training: nothing that they draw changes it."""
+    """Yield the samples with their indices, without changing the state of the random generators."""
     with preserve_rng_state():
         for index in range(len(source))[:most]:
             set_current_sample(0, index)
@@ -40,13 +40,13 @@ def samples_of(source: Samples, most: int | None = None) -> Iterator[tuple[int, 
 
 
 def checked_samples(task: TextTask, source: Samples, split: str, most: int | None = None) -> Iterator[tuple[int, Any]]:
-    """The samples with their numbers; an error where the task cannot read one, or has nothing to learn from it."""
+    """Yield the samples with their indices; raise on a sample that is invalid or, in training, unlabeled."""
     for index, sample in samples_of(source, most):
         try:
             task.check(sample)
             if split == "train" and task.needs and task.target not in sample:
-                hint = f"name its column in the processor: label = {task.target!r}"
-                raise AlchemyError(f"there is no {task.target!r} to learn, only {in_short(sample)}", hint=hint)
+                hint = f"set its column in the processor: label = {task.target!r}"
+                raise AlchemyError(f"no field {task.target!r} to learn from, only {in_short(sample)}", hint=hint)
         except AlchemyError as error:
             section, hint = f"task.datasets.{split}", error.problem.hint
             raise AlchemyError(
@@ -58,30 +58,30 @@ def checked_samples(task: TextTask, source: Samples, split: str, most: int | Non
 def check_indexed(task: TextTask, source: object, split: str) -> None:
     if isinstance(source, IterableDataset):
         hint = "put alchemy.pipeline.lst.ItrToLst at the end of its pipes"
-        text = f"{type(task).__name__} reads samples by their number, and {title(source)} is a stream"
+        text = f"{type(task).__name__} needs indexable data, but {title(source)} is a stream"
         raise AlchemyError(text, section=f"task.datasets.{split}", hint=hint)
 
 
 def check_labels(task: TextTask, source: Samples, split: str) -> list[int]:
-    """Goes over all samples of a split: a label that the training never saw is an error; returns their characters."""
+    """Check all samples of a split, raise on a label unknown from training, and return their lengths in characters."""
     known, sizes = set(task.labels), []
     for index, sample in checked_samples(task, source, split):
         sizes.append(sum(map(len, task.texts(sample))))
         strange = [name for name in task.names(sample) if name not in known]
         if strange:
             raise AlchemyError(
-                f"the label {shorten(strange[0])} is not among the labels of the training",
+                f"the label {shorten(strange[0])} is not a label of the training data",
                 where=where_in(source, index),
                 section=f"task.datasets.{split}",
-                hint=did_you_mean(str(strange[0])[:100], task.labels) or f"they are {in_short(task.labels)}",
+                hint=did_you_mean(str(strange[0])[:100], task.labels) or f"the labels are {in_short(task.labels)}",
             )
     return sizes
 
 
 def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
-    """Encodes every sample once, which refuses the first that is too long."""
+    """Encode every sample once, which raises on the first one that is too long."""
     if options.keys() & {"max_tokens", "max_sentences"}:
-        lengths_of(encoded, options["length_of"])  # the loader asks for them too, and they are kept
+        lengths_of(encoded, options["length_of"])  # computed once and reused by the loader
         return
     with Bar("lengths of texts", len(encoded), Console(stderr=True)) as bar:
         for _ in samples_of(encoded):
@@ -89,9 +89,9 @@ def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
 
 
 def encode_long(task: TextTask, source: Samples, encoded: Samples) -> None:
-    """Encodes the samples that may be longer than the default limit, so that it is known how many are cut.
+    """Encode the samples that may exceed the default length, to count how many are truncated.
 
-    A tokenizer makes no more tokens of a text than it has bytes, so most samples need not be encoded.
+    A text has at most as many tokens as bytes, so most samples need not be encoded.
     """
     room = encoded.places.room if isinstance(encoded, Encode | EncodeWords) else 0
     for index, sample in samples_of(source):
@@ -100,27 +100,28 @@ def encode_long(task: TextTask, source: Samples, encoded: Samples) -> None:
 
 
 def check_fields(task: TextTask, model: AlchemyModel | None, encoded: Samples) -> None:
-    """An error where a model of ours reads what the task does not give it."""
+    """Raise if a TextModel reads a field that the samples of the task do not have."""
     if not isinstance(model, TextModel):
         return
     for _, sample in samples_of(encoded, 1):
         absent = [name for name in model.reads if name not in sample]
         if absent:
             ours, theirs = type(task).__name__, type(model).__name__
-            text = f"{theirs} reads {absent[0]!r}, and the samples of {ours} have {in_short(sample)}"
-            raise AlchemyError(text, section="model", hint=f"{theirs} goes with {model.goes_with}, of the same `kind`")
+            text = f"{theirs} reads {absent[0]!r}, but the samples of {ours} have {in_short(sample)}"
+            hint = f"use {theirs} with {model.expected_task} of the same `kind`"
+            raise AlchemyError(text, section="model", hint=hint)
 
 
 def check_logits(task: TextTask, outputs: object) -> None:
-    """An error where the logits of a model are not there, or not of the labels of a task."""
+    """Raise if the model returns no logits, or logits that do not match the labels of the task."""
     name, model = type(task).__name__, type(task.run.model.module).__name__
     if not isinstance(outputs, Mapping):
         return
     if "logits" not in outputs:
-        text = f"{name} reads 'logits', and {model} returned {in_short(outputs) or 'nothing'}"
+        text = f"{name} reads 'logits', but {model} returned {in_short(outputs) or 'nothing'}"
         raise AlchemyError(text, section="model", hint="return a dict with 'logits'")
     logits = outputs["logits"]
     if task.labels and isinstance(logits, Tensor) and logits.shape[-1:] != (len(task.labels),):
-        text = f"the logits of {model} have the shape {tuple(logits.shape)}, and there are {len(task.labels)} labels"
-        hint = f"let the last dimension be {len(task.labels)}, for {in_short(task.labels)}"
+        text = f"the logits of {model} have shape {tuple(logits.shape)}, but there are {len(task.labels)} labels"
+        hint = f"the last dimension must be {len(task.labels)}, for {in_short(task.labels)}"
         raise AlchemyError(text, section="model", hint=hint)

@@ -1,4 +1,4 @@
-"""How long the texts of a split are: one line at the start of a run, and a warning about outliers."""
+"""Log the text lengths of a split at the start of a run, and warn about outliers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from alchemy.tasks.data_checks import Samples
     from alchemy.tasks.text_task import TextTask
 
-SAMPLED = 1000  # samples that are encoded for it; of the others only the characters count
+SAMPLED = 1000  # number of samples that are encoded; the others are only measured in characters
 
 
 def log_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], split: str) -> None:
-    """Says how many tokens texts have, given how many characters: of samples at even distances, and of the longest."""
+    """Log the lengths in tokens of evenly spaced samples and of the longest; `sizes` are lengths in characters."""
     if not sizes:
         return
     chosen = {int(place) for place in np.linspace(0, len(sizes) - 1, min(len(sizes), SAMPLED))}
@@ -34,12 +34,12 @@ def log_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], spli
 
 
 def log_lengths(split: str, counts: np.ndarray, most: int, where: Callable[[], str], what: str = "text") -> None:
-    """Logs the spread of the lengths of a split; `most` is the longest, and `where` tells its place."""
+    """Log the distribution of the lengths of a split; `most` is the longest, and `where` returns its location."""
     median, usual = (int(np.quantile(counts, share, method="higher")) for share in (0.5, 0.95))
     most = max(most, int(counts.max()))
-    text = "lengths of {}{}: median {:,}, 95 % {:,}, max {:,} tokens"
+    text = "lengths of {}{}: median {:,}, 95% {:,}, max {:,} tokens"
     side = "" if what == "text" else f", {what}"
     logger.log("INFO" if split == "train" else "DEBUG", text, split, side, median, usual, most)
     if most > 10 * max(usual, 10):
-        text = "{}: the longest {} of {} has {:,} tokens, 95 % have at most {:,}: is it several rows in one?"
+        text = "{}: the longest {} of {} has {:,} tokens, 95% have at most {:,}: are several rows merged into one?"
         logger.warning(text, where(), what, split, most, usual)

@@ -1,4 +1,4 @@
-"""The pairs of a translation: corpora, or raw text that is encoded here, and the tokenizers of both sides."""
+"""Load the sentence pairs of a translation task, from corpora or raw text, and the tokenizers of both sides."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.pairs import SIDES, EncodedPairs, EncodePairs, text_of
 from alchemy.pipeline.processors import ParallelText
 from alchemy.pipeline.tokenizers import keep_tokenizer, tokenizer_of
-from alchemy.tasks.learn_tokenizer import check_vocabulary, is_class, learn_tokenizer, learns_a_size
+from alchemy.tasks.learn_tokenizer import check_vocabulary, has_size_option, is_class, learn_tokenizer
 from alchemy.text import Tokenizer
 
 LEARNT = "alchemy.text.BPE"
-MOST, FEWEST, SHARE = 8000, 1000, 7  # tokens that are learnt: at most, at least, and one for so many pairs in between
+MOST, FEWEST, SHARE = 8000, 1000, 7  # learned vocabulary: maximum, minimum, and number of pairs per token in between
 
 
 class Pairs:
-    """Reads the splits of a translation, and finds or learns its tokenizers.
+    """Loads the splits of a translation task, and loads or learns its tokenizers.
 
-    `told` has the tokenizers of the config by side; a side without one has that of its corpus, or learns BPE. `shared`
-    lets both sides learn one tokenizer from the texts of both.
+    `configured` contains the tokenizers of the config by side; by default a side uses that of its corpus, or learns
+    BPE. With `shared`, both sides learn one tokenizer from the texts of both.
     """
 
     def __init__(
         self,
         tables: Mapping[str, Any],
-        told: Mapping[str, Any],
+        configured: Mapping[str, Any],
         learn: Mapping[str, Any],
         *,
         shared: bool,
@@ -45,12 +45,12 @@ class Pairs:
         self.corpora = {side: path for side in SIDES if (path := self._corpus(side))}
         self.tokenizers: dict[str, Tokenizer] = {}
         for side in SIDES:
-            self.tokenizers[side] = self._tokenizer(side, told)
-            keep_tokenizer(self.tokenizers[side], side, str(told[side] or self.corpora.get(side, "")))
+            self.tokenizers[side] = self._tokenizer(side, configured)
+            keep_tokenizer(self.tokenizers[side], side, str(configured[side] or self.corpora.get(side, "")))
 
     def load(self, split: str, pipes: Sequence[Mapping[str, Any]]) -> Any:
-        """The data set of a split: pairs of texts become rows of ids, anything else stays as the pipes give it."""
-        source = self._sources.pop(split, None) or self._built(split, pipes)
+        """Return the dataset of a split: text pairs are tokenized, anything else is returned unchanged."""
+        source = self._sources.pop(split, None) or self._build_source(split, pipes)
         if link_of(source).collate is not None or not self._has_texts(source, split):
             return source
         encoded: Any = EncodePairs(source, **self.tokenizers)
@@ -59,10 +59,10 @@ class Pairs:
         return EncodedPairs(encoded, tokenizers=self.tokenizers, texts=None if split == "train" else source)
 
     def _has_texts(self, source: Any, split: str) -> bool:
-        """Whether samples are texts, and not ids that a pipe of a project has made; looks at the first ones."""
+        """Check the first samples and return whether they are texts, not ids from a project's pipe."""
         if isinstance(source, IterableDataset):
             hint = "put alchemy.pipeline.lst.ItrToLst at the end of its pipes"
-            text = f"pairs are read by their number, and {title(source)} is a stream"
+            text = f"translation needs indexable data, but {title(source)} is a stream"
             raise AlchemyError(text, section=f"task.datasets.{split}", hint=hint)
         first = [source[index] for index in range(min(len(source), 100))]
         if not first or (isinstance(first[0], Mapping) and not isinstance(first[0].get("source", ""), str)):
@@ -73,64 +73,64 @@ class Pairs:
                 check_vocabulary(self.tokenizers[side], texts)
         return True
 
-    def _built(self, split: str, pipes: Sequence[Mapping[str, Any]]) -> Any:
+    def _build_source(self, split: str, pipes: Sequence[Mapping[str, Any]]) -> Any:
         return build_datapipes(pipes, section=f"task.datasets.{split}")
 
     # -- tokenizers
     def _corpus(self, side: str) -> str:
-        """The path of the first corpus of a side; none where the splits begin with text."""
+        """Return the path of the first corpus of a side; empty if the splits are raw text."""
         pipes = [pipe for table in self.tables.values() for pipe in table.get("pipes") or () if side in pipe]
         return next((str(pipe[side]) for pipe in pipes if not _reads_text(pipe)), "")
 
-    def _tokenizer(self, side: str, told: Mapping[str, Any]) -> Tokenizer:
-        named = told[side]
+    def _tokenizer(self, side: str, configured: Mapping[str, Any]) -> Tokenizer:
+        named = configured[side]
         if named is None and self.corpora.get(side):
             own = Corpus(self.corpora[side]).tokenizer
             if own is None:
-                hint = f"give {side}_tokenizer: another program made the corpus"
-                raise AlchemyError(f"nothing tells the tokenizer of the {side}", section="task", hint=hint)
+                hint = f"set {side}_tokenizer: the corpus was built by another program"
+                raise AlchemyError(f"the tokenizer of the {side} is unknown", section="task", hint=hint)
             return own
         named = LEARNT if named is None else named
         if not is_class(named):
             return tokenizer_of(named)
         if self.corpora:
-            hint = "leave it out: the corpora have theirs"
-            raise AlchemyError(f"{named} learns from texts, and the splits are corpora", section="task", hint=hint)
+            hint = "remove it: the corpora have their own tokenizers"
+            raise AlchemyError(f"{named} learns from texts, but the splits are corpora", section="task", hint=hint)
         if self.shared and "source" in self.tokenizers:
             return self.tokenizers["source"]
         sides = SIDES if self.shared else (side,)
         options = dict(self.learn)
-        if "size" not in options and learns_a_size(named):
-            options["size"] = fitting_size(len(self._training()))
+        if "size" not in options and has_size_option(named):
+            options["size"] = default_size(len(self._training_source()))
         return learn_tokenizer(named, self._texts(sides), options, " and the ".join(sides))
 
-    def _training(self) -> Any:
+    def _training_source(self) -> Any:
         if "train" not in self._sources:
             table = self.tables.get("train") or {}
             if not table.get("pipes"):
-                hint = "add [task.datasets.train] with pipes, or give source_tokenizer and target_tokenizer"
-                raise AlchemyError("nothing tells the tokenizer of the source", section="task", hint=hint)
-            self._sources["train"] = self._built("train", table["pipes"])
+                hint = "add [task.datasets.train] with pipes, or set source_tokenizer and target_tokenizer"
+                raise AlchemyError("the tokenizer of the source is unknown", section="task", hint=hint)
+            self._sources["train"] = self._build_source("train", table["pipes"])
         return self._sources["train"]
 
     def _texts(self, sides: Sequence[str]) -> Iterator[str]:
-        source = self._training()
+        source = self._training_source()
         for index in range(len(source)):
             sample = source[index]
             for side in sides:
                 yield text_of(sample, side, source, index)
 
 
-def fitting_size(pairs: int) -> int:
-    """How many tokens a side learns by default: fewer of small data, which would see most of them a few times only.
+def default_size(pairs: int) -> int:
+    """Return the default vocabulary size of a side; small data gets fewer tokens, so that most occur often enough.
 
-    >>> fitting_size(100), fitting_size(20_000), fitting_size(1_000_000)
+    >>> default_size(100), default_size(20_000), default_size(1_000_000)
     (1000, 2857, 8000)
     """
     return min(MOST, max(FEWEST, pairs // SHARE))
 
 
 def _reads_text(pipe: Mapping[str, Any]) -> bool:
-    """Whether `source` and `target` of a pipe are columns of a table."""
+    """Return whether `source` and `target` of a pipe are columns of a table."""
     kind = DataPipeline.resolve_registered_module(pipe["type"])
     return isinstance(kind, type) and issubclass(kind, ParallelText)

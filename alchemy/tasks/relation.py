@@ -1,4 +1,4 @@
-"""The relation between two things that are marked in a text."""
+"""Relation classification between marked entities of a text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from alchemy.tasks.text_task import TextTask, batch_fields, texts_of
 
 @AlchemyTask.register()
 class Relation(TextTask):
-    """One of several relations, for samples as alchemy.pipeline.processors.Relation gives them.
+    """Classifies relations, for samples of alchemy.pipeline.processors.Relation.
 
-    `marks` are the names of what is marked: the model is given `e1_mask` and `e2_mask`. `other` is the label that
-    stands for no relation, which the official `f1` leaves out. `blank` encodes words behind a blank, as RoBERTa wants.
+    `marks` are the names of the marked entities; the model gets a mask for each, such as `e1_mask` and `e2_mask`.
+    `other` is the label for no relation, which the official `f1` excludes. `blank` encodes words with a leading space,
+    as RoBERTa needs.
     """
 
     packages = ("sklearn",)
@@ -63,8 +64,8 @@ class Relation(TextTask):
             overwrite_cache=overwrite_cache,
         )
         if other and other not in self.labels:
-            hint = did_you_mean(other, self.labels) or 'set other = "" where every label is a relation'
-            raise AlchemyError(f"other = {other!r} is none of the labels", hint=hint)
+            hint = did_you_mean(other, self.labels) or 'set other = "" if every label is a relation'
+            raise AlchemyError(f"other = {other!r} is not one of the labels", hint=hint)
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return (" ".join(sample["tokens"]),)
@@ -73,26 +74,26 @@ class Relation(TextTask):
         return (sample["label"],) if "label" in sample else ()
 
     def question(self, item: object) -> dict[str, Any]:
-        """A text such as `<e1> rain </e1> made <e2> mud </e2>`, or a dict with it or with the fields of a sample."""
+        """Convert a text such as `<e1> rain </e1> made <e2> mud </e2>`, or a dict, to a sample."""
         if isinstance(item, Mapping) and "tokens" in item:
             names = ("text", "tokens", *self.marks, *(f"{mark}_tokens" for mark in self.marks))
             absent = [name for name in names if name not in item]
             if absent:
-                raise AlchemyError(f"there is no field {absent[0]!r}", hint=f"a sample has {', '.join(names)}")
+                raise AlchemyError(f"missing field {absent[0]!r}", hint=f"a sample needs {', '.join(names)}")
             return {name: item[name] for name in names}
         try:
             return self._reader.read(texts_of(item, "text")["text"])
         except BadRow as error:
-            hint = "mark the two things: " + " and ".join(f"<{mark}> .. </{mark}>" for mark in self.marks)
-            raise AlchemyError(f"the text {error}", hint=hint) from error
+            hint = "mark the entities: " + " and ".join(f"<{mark}> .. </{mark}>" for mark in self.marks)
+            raise AlchemyError(f"invalid text: {error}", hint=hint) from error
 
     @cached_property
     def _reader(self) -> Marks:
-        """Reads marks as the processor did in training: with its indicators and its kind of tokens."""
+        """The parser of markers, with the indicators and tokens of the training processor."""
         splits = (self.cfg.get("datasets") or {}).values()
         pipes = [pipe for split in splits for pipe in split.get("pipes") or ()]
-        told: Mapping[str, Any] = next((pipe for pipe in pipes if _reads_marks(str(pipe.get("type", "")))), {})
-        options = {key: told[key] for key in ("indicators", "tokens") if key in told}
+        table: Mapping[str, Any] = next((pipe for pipe in pipes if _reads_marks(str(pipe.get("type", "")))), {})
+        options = {key: table[key] for key in ("indicators", "tokens") if key in table}
         return Marks(self.marks, **options)
 
     def encoded(self, source: Samples) -> Samples:
@@ -100,7 +101,7 @@ class Relation(TextTask):
             LabelIds(source, labels=self.labels),
             tokenizer=self.tokenizer,
             segments="segments",
-            **self.fitting(),
+            **self.encode_options(),
             blank=self.blank,
             marks={f"{name}_tokens": f"{name}_mask" for name in self.marks},
         )
@@ -110,17 +111,17 @@ class Relation(TextTask):
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         best, places = outputs["logits"].float().cpu().softmax(-1).max(-1)
-        said = {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
-        return rows_of({**batch_fields(batch, "text", *self.marks, self.target), **said}, "Relation")
+        predicted = {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
+        return rows_of({**batch_fields(batch, "text", *self.marks, self.target), **predicted}, "Relation")
 
     def report_options(self) -> dict[str, str]:
         return {"other": self.other}
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
-        gold, said = [row["label"] for row in answers], [row["pred"] for row in answers]
-        return ClassScores(gold, said, self.labels).relation_scores(self.other)
+        gold, predicted = [row["label"] for row in answers], [row["pred"] for row in answers]
+        return ClassScores(gold, predicted, self.labels).relation_scores(self.other)
 
 
 def _reads_marks(name: str) -> bool:
-    """Whether a pipe is the processor of relations, or one of a project that extends it."""
+    """Return whether a pipe is the Relation processor or a subclass of it."""
     return issubclass(DataPipeline.resolve_registered_module(name), processors.Relation)

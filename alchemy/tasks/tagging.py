@@ -1,4 +1,4 @@
-"""Tags of words, and the spans that they stand for."""
+"""Sequence tagging: predict tags and score the spans they encode."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from alchemy.text import Characters
 
 @AlchemyTask.register()
 class Tagging(TextTask):
-    """A tag for each word, for samples with `tokens` and `tags`, as alchemy.pipeline.processors.Tagging gives them.
+    """Predicts a tag per word, for samples with `tokens` and `tags`, as in alchemy.pipeline.processors.Tagging.
 
-    `scheme` is that of the tags (BIO, BIOES, BMES..): spans are scored by it, and a chain of tags follows its rules.
-    `split` tells how a text that somebody asks about becomes words: at `"blanks"`, or into `"characters"`, which is the
-    default where the tokenizer is one of characters.
+    `scheme` is the tagging scheme (BIO, BIOES, BMES..), used to score spans and to constrain a CRF.
+    `split` sets how a text is split into words in prediction: at `"blanks"`, or into `"characters"`, the default for a
+    character tokenizer.
     """
 
     processor: ClassVar[str] = "alchemy.pipeline.processors.Tagging"
@@ -75,47 +75,47 @@ class Tagging(TextTask):
         return sample.get("tags", ())
 
     def question(self, item: object) -> dict[str, Any]:
-        """A text, a list of its words, or a dict with `text` or `tokens`."""
+        """Convert a text, a list of words, or a dict with `text` or `tokens` to a sample."""
         tokens = item.get("tokens") if isinstance(item, Mapping) else item if isinstance(item, list) else None
         if tokens is None:
             text = texts_of(item, "text")["text"]
             whole = self.split == "blanks" or not (self.split or isinstance(self.tokenizer, Characters))
             return {"tokens": text.split() if whole else [sign for sign in text if not sign.isspace()]}
         if not isinstance(tokens, list | tuple) or not tokens or not all(isinstance(t, str) and t for t in tokens):
-            raise AlchemyError(f"the tokens are {repr(tokens)[:60]}, expected a list of words, none of them empty")
+            raise AlchemyError(f"the tokens are {repr(tokens)[:60]}, expected a list of non-empty words")
         return {"tokens": list(tokens)}
 
     def check(self, sample: Mapping[str, Any]) -> None:
         super().check(sample)
         self._check_tags(sample.get("tags", ()))
 
-    def _find_labels(self, told: list[str] | str | None) -> list[str]:
-        labels = super()._find_labels(told)
+    def _find_labels(self, labels_option: list[str] | str | None) -> list[str]:
+        labels = super()._find_labels(labels_option)
         self._check_tags(labels)
         return labels
 
-    def _listed(self, source: Samples) -> list[str]:
-        return []  # the labels that a processor lists are types of spans, not tags
+    def _processor_labels(self, source: Samples) -> list[str]:
+        return []  # the labels of a processor are span types, not tags
 
     def _check_tags(self, tags: Iterable[str]) -> None:
-        """Tags that the scheme does not have are an error."""
+        """Raise on a tag that is not part of the scheme."""
         try:
             for tag in tags:
                 self.scheme.read(tag)
         except BadRow as error:
-            hint = "name the scheme of the tags: scheme = 'BIOES', 'BMES', 'BILOU', 'IOB1' or 'BIO'"
+            hint = "set the tagging scheme: scheme = 'BIOES', 'BMES', 'BILOU', 'IOB1' or 'BIO'"
             raise AlchemyError(str(error), section="task", hint=hint) from error
 
     def _check_source(self, source: Samples, split: str) -> None:
-        """Rows of tags that the scheme forbids are counted in the log."""
+        """Run the checks of the base class, and log how many tag sequences violate the scheme."""
         super()._check_source(source, split)
         broken = [index for index, sample in samples_of(source) if self.scheme.violations(list(self.names(sample)))]
         if broken:
-            text = "{}: {} of {} texts have tags that {} forbids, the first at {}: is it another scheme?"
+            text = "{}: {} of {} texts have tags that violate {}, the first at {}: is it another scheme?"
             logger.warning(text, split, len(broken), len(source), self.scheme.name, where_in(source, broken[0]))
 
     def rules(self) -> dict[str, Any]:
-        """Which tags may begin a text, follow each other, and end it."""
+        """Return which tags may begin a text, follow each other and end a text."""
         may = self.scheme.may_follow
         return {
             "begins": [may("O", tag) for tag in self.labels],
@@ -129,7 +129,7 @@ class Tagging(TextTask):
             LabelIds(source, labels=self.labels, field="tags", to="tag_ids") if tagged else source,
             tokenizer=self.tokenizer,
             segments="segments",
-            **self.fitting(),
+            **self.encode_options(),
             blank=self.blank,
             words="words",
             align={"tag_ids": "targets"} if tagged else {},
@@ -137,23 +137,23 @@ class Tagging(TextTask):
 
     def collate_options(self) -> dict[str, Any]:
         ids = {"mask": "mask", "value": self.tokenizer.pad or 0}
-        # the padding of `targets`, which only tagged texts have, is told by EncodeWords
+        # EncodeWords defines the padding of `targets`, which only tagged texts have
         return {"fields": {"input_ids": ids, "words": {"value": -1}}}
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows = []
         for place, (tokens, numbers) in enumerate(zip(batch["tokens"], outputs["tags"], strict=True)):
-            # of a text that was cut the rest has no tag
-            said = [self.labels[number] for number in numbers] + ["O"] * (len(tokens) - len(numbers))
+            # the truncated part of a text gets no tags
+            predicted = [self.labels[number] for number in numbers] + ["O"] * (len(tokens) - len(numbers))
             gold = {"tags": batch["tags"][place]} if "tags" in batch else {}
-            rows.append({"tokens": tokens, **gold, "pred": said, "spans": self.scheme.spans(said)})
+            rows.append({"tokens": tokens, **gold, "pred": predicted, "spans": self.scheme.spans(predicted)})
         return rows
 
     def report_options(self) -> dict[str, str]:
         return {"scheme": self.scheme.name}
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
-        gold, said = ([row[key] for row in answers] for key in ("tags", "pred"))
-        spans = SpanScores(*([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said)))
-        tags = [list(chain.from_iterable(rows)) for rows in (gold, said)]
+        gold, predicted = ([row[key] for row in answers] for key in ("tags", "pred"))
+        spans = SpanScores(*([self.scheme.in_bioes(row) for row in rows] for rows in (gold, predicted)))
+        tags = [list(chain.from_iterable(rows)) for rows in (gold, predicted)]
         return {**spans.scores(), "accuracy": accuracy(*tags) if tags[0] else 0.0}

@@ -1,4 +1,4 @@
-"""What the tasks on texts share: a tokenizer, labels, data that are encoded, and answers in words."""
+"""Base class of the text tasks: tokenizer, labels, data loading, evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ from alchemy.tasks.learn_tokenizer import check_vocabulary, is_class, learn_toke
 from alchemy.tasks.length_report import log_text_lengths
 from alchemy.text import Tokenizer
 
-DEFAULT_LENGTH = 1024  # tokens of a text, if neither the config nor the model sets a limit
+DEFAULT_LENGTH = 1024  # maximum tokens of a text if neither the config nor the model sets a limit
 
 
 class TextTask(AlchemyTask):
-    """Texts in, answers in words out. The pipes of a split end with samples of text; the task encodes them.
+    """Base of tasks on text. The pipes of a split yield samples of text, which the task tokenizes.
 
-    `tokenizer` is a folder, or a table of a tokenizer; or a class such as `"alchemy.text.Words"`, which learns from the
-    training texts, with what its `train` takes as `learn = { min_frequency = 2 }`.
-    `labels` is a list or a file; without it they are those that the training data list, else all that are there, in the
-    order of the alphabet.
-    `template` tells where special tokens stand, `max_length` how many tokens a text may have with them, and `long` what
-    is done with more: it is refused, cut, or read in windows that share `overlap` tokens. Without `max_length` the
-    limit is that of the model; without that, texts are cut after 1024 tokens, and a warning counts them.
-    `cache` keeps the encoded samples in `.alchemy/cache`, `overwrite_cache` makes them anew.
-    A subclass tells how a source is encoded, what the answers to a batch are, and how good they were.
+    `tokenizer` is a folder, a tokenizer table, or a class such as `"alchemy.text.Words"` that is trained on the
+    training texts; `learn = { min_frequency = 2 }` passes options to its `train`.
+    `labels` is a list or a file; by default the labels that the processor of the training data lists, or else all
+    labels in the training data, sorted.
+    `template` places the special tokens, `max_length` is the maximum number of tokens including them, and `long` sets
+    how longer texts are handled: an error, truncation, or windows that share `overlap` tokens. Without `max_length` the
+    limit is that of the model; if it has none, texts are truncated to 1024 tokens with a warning.
+    `cache` stores the encoded samples in `.alchemy/cache`; `overwrite_cache` computes them again.
+    A subclass defines how samples are encoded, how outputs are converted to predictions, and how these are scored.
     """
 
-    batches: ClassVar[dict[str, int]] = {"max_sentences": 32}  # of like length, so that little is padded
-    target: ClassVar[str] = "label"  # the field of a sample that is to be predicted
+    batches: ClassVar[dict[str, int]] = {"max_sentences": 32}  # of similar length, to minimize padding
+    target: ClassVar[str] = "label"  # the sample field to predict
     pair: bool = False  # whether samples have two texts
-    needs: tuple[str, ...] = ()  # the fields that each sample has, whether it is labeled or not
+    needs: tuple[str, ...] = ()  # fields that every sample must have, labeled or not
 
     def __init__(
         self,
@@ -79,61 +79,63 @@ class TextTask(AlchemyTask):
         self.cache, self.overwrite_cache = cache, overwrite_cache
         self._sources: dict[str, Samples] = {}
         self._warned_of_cuts: set[str] = set()
-        self._answers = OrderedRows()  # of the evaluation that is under way
+        self._answers = OrderedRows()  # predictions of the current evaluation
         self._report = Report()  # unless the evalpipes have one
         self.tokenizer = self._tokenizer(tokenizer, learn)
         self.template = template or self.tokenizer.template(self.pair)
-        self.reading = self._in_windows() if long == "windows" else Whole()  # as the encoder of the model does it
+        self.reading = self._build_windows() if long == "windows" else Whole()  # used by the encoder of the model
         self.labels: list[str] = self._find_labels(labels)
 
     # -- what a subclass defines
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
-        """The texts of a sample, of which a tokenizer learns."""
+        """Return the texts of a sample, from which a tokenizer is learned."""
         raise NotImplementedError(f"{type(self).__name__} must define texts(sample) -> texts")
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
-        """The names of the labels that a sample has."""
-        raise NotImplementedError(f"{type(self).__name__} must define names(sample) -> names of labels")
+        """Return the label names of a sample."""
+        raise NotImplementedError(f"{type(self).__name__} must define names(sample) -> label names")
 
     def check(self, sample: Mapping[str, Any]) -> None:
-        """An error where a sample is none that the task can read; file and line are added to it."""
+        """Raise if the task cannot use a sample; the caller adds file and line."""
         for name in self.needs:
             field_of(sample, name, self)
         for name in self.names(sample):
             if name is None or isinstance(name, bool):
-                hint = "leave out the field of a sample that has no label"
+                hint = "omit the field for unlabeled samples"
                 raise AlchemyError(f"the label is {name}, expected a name", hint=hint)
 
     def encoded(self, source: Samples) -> Samples:
-        """A source of samples with the fields that the model reads."""
-        raise NotImplementedError(f"{type(self).__name__} must define encoded(source) -> data set")
+        """Return the samples of `source` with the fields that the model reads."""
+        raise NotImplementedError(f"{type(self).__name__} must define encoded(source) -> dataset")
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What the model says of each sample of a batch, in words, beside what is true where that is known."""
+        """Convert the outputs of a batch to prediction rows, including the gold labels if known."""
         raise NotImplementedError(f"{type(self).__name__} must define answers(outputs, batch) -> rows")
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
-        """How good answers are."""
-        raise NotImplementedError(f"{type(self).__name__} must define scores(answers) -> numbers")
+        """Return the metrics of prediction rows."""
+        raise NotImplementedError(f"{type(self).__name__} must define scores(answers) -> metrics")
 
     def question(self, item: object) -> dict[str, Any]:
-        """The sample, without an answer, that somebody asks about with a text, texts, or the fields of a sample."""
-        hint = "define question(self, item) -> sample; `alchemy predict RECORD --split test` answers data of the config"
-        raise AlchemyError(f"{type(self).__name__} cannot be asked about single texts", hint=hint)
+        """Convert a prediction input (a text, several texts, or a dict of sample fields) to an unlabeled sample."""
+        hint = (
+            "define question(self, item) -> sample, or run `alchemy predict RECORD --split test` on the config's data"
+        )
+        raise AlchemyError(f"{type(self).__name__} does not support prediction of single inputs", hint=hint)
 
     # -- data
     def source(self, split: str) -> Samples:
-        """The samples of a split as its pipes give them; read once."""
+        """Return the samples of a split as its pipes yield them, building the pipes once."""
         if split not in self._sources:
             tables = self.cfg.get("datasets") or {}
             if split not in tables:
-                hint = f"add [task.datasets.{split}], or give the tokenizer a vocabulary, and `labels`"
-                raise AlchemyError(f"there is no split {split!r} to learn from", section="task.datasets", hint=hint)
-            self._sources[split] = self._built(tables[split]["pipes"], split)
+                hint = f"add [task.datasets.{split}], or set a trained tokenizer and `labels`"
+                raise AlchemyError(f"missing split {split!r} to learn from", section="task.datasets", hint=hint)
+            self._sources[split] = self._build_source(tables[split]["pipes"], split)
         return self._sources[split]
 
-    def _built(self, pipes: Sequence[Mapping[str, Any]], split: str) -> Samples:
-        """The samples that pipes give, of which the first is looked at before anything is learnt from them."""
+    def _build_source(self, pipes: Sequence[Mapping[str, Any]], split: str) -> Samples:
+        """Build the pipes of a split and check the first sample."""
         source: Samples = build_datapipes(pipes, section=f"task.datasets.{split}")
         check_indexed(self, source, split)
         for _ in checked_samples(self, source, split, most=1):
@@ -146,7 +148,7 @@ class TextTask(AlchemyTask):
             super().load_dataset(split, **kwargs)
         source = self._sources.pop(split, None)
         if source is None:
-            source = self._built(pipes, split)
+            source = self._build_source(pipes, split)
         self._check_source(source, split)
         encoded = self.encoded(source)
         if not self._is_bounded:
@@ -166,21 +168,21 @@ class TextTask(AlchemyTask):
         self._datasets[split] = (encoded, kwargs)
 
     def _check_source(self, source: Samples, split: str) -> None:
-        """Tells before the first step what is wrong with the samples of a split, or with its tokenizer."""
+        """Check the samples of a split and the tokenizer before the first step."""
         sizes = check_labels(self, source, split)
         log_text_lengths(self, source, sizes, split)
         if split == "train":
             first = [source[index] for index in range(min(len(source), 100))]
             check_vocabulary(self.tokenizer, [text for sample in first for text in self.texts(sample)])
 
-    def fitting(self) -> dict[str, Any]:
-        """For the pipe that encodes: where special tokens stand, the most tokens, and what is done with more."""
+    def encode_options(self) -> dict[str, Any]:
+        """Return the options of the encoding pipe: template, maximum length and handling of long texts."""
         longest = self.run.model.max_positions() if self.run.model is not None else None
-        if self.long == "windows":  # the encoder of the model cuts, nothing else does
+        if self.long == "windows":  # only the encoder of the model splits texts
             return {"template": self.template, "max_length": 0, "long": "refuse"}
         if longest is not None and self.max_length > longest:
             hint = f"set max_length = {longest} or less"
-            text = f"max_length = {self.max_length}, and the model takes {longest} tokens"
+            text = f"max_length = {self.max_length}, but the model takes at most {longest} tokens"
             raise AlchemyError(text, section="task", hint=hint)
         most, long = self.max_length or longest or DEFAULT_LENGTH, self.long
         if not self._is_bounded and long == "refuse":
@@ -189,36 +191,38 @@ class TextTask(AlchemyTask):
 
     @property
     def _is_bounded(self) -> bool:
-        """Whether the config or the model says how long a text may be, or the encoder reads all of it in windows."""
+        """Whether the config or the model limits the length of a text, or the encoder reads it in windows."""
         longest = self.run.model.max_positions() if self.run.model is not None else None
         return bool(self.max_length or longest) or self.long == "windows"
 
     def warn_of_cuts(self, what: str, encoded: Samples) -> None:
-        """Says once of a split, or of questions, how many texts the default limit has cut so far."""
+        """Warn once per split, or for prediction inputs, how many texts the default limit has truncated so far."""
         cut = encoded.places.shortened if isinstance(encoded, Encode | EncodeWords) else 0
         if cut and not self._is_bounded and what not in self._warned_of_cuts:
             self._warned_of_cuts.add(what)
-            text = "{}: {:,} of {:,} texts are longer than {:,} tokens and are cut; max_length in [task] sets the limit"
+            text = (
+                "{}: truncated {:,} of {:,} texts that exceed {:,} tokens; set max_length in [task] to change the limit"
+            )
             logger.warning(text, what, cut, len(encoded), DEFAULT_LENGTH)
 
-    def _in_windows(self) -> InWindows:
+    def _build_windows(self) -> InWindows:
         row = Template(self.tokenizer, self.template)
         return InWindows(size=self.max_length, overlap=self.overlap, around=row.around)
 
     def collate_options(self) -> dict[str, Any]:
-        """How a batch is padded, unless the config says it."""
+        """Return the default padding options of a batch."""
         return {"fields": {"input_ids": {"mask": "mask", "value": self.tokenizer.pad or 0}}}
 
     # -- steps
     def loss(self, batch: Any) -> Loss:
         batch = self.to_device(batch)
         outputs = self.run.model.forward(batch)
-        if self.run.update == 0:  # what is wrong is wrong in the first step
+        if self.run.update == 0:  # the first step is enough
             self.check_outputs(outputs)
         return loss_of(self.run.model, outputs, batch)
 
     def check_outputs(self, outputs: Any) -> None:
-        """An error where `answers` cannot read what the model returned for the first batches."""
+        """Raise if `answers` cannot read the outputs of the model; called for the first batches."""
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
@@ -236,7 +240,7 @@ class TextTask(AlchemyTask):
         answers = self._answers.end()
         labeled = bool(answers) and self.target in answers[0]
         if not labeled:
-            logger.warning("{}: the data have no {!r}, so they are not scored", split, self.target)
+            logger.warning("{}: no metrics, since the data have no {!r}", split, self.target)
         found = self.scores(answers) if labeled else {}
         found = super().end_eval(split, preds=answers, **found, **kwargs)
         if answers and not any(isinstance(pipe, Report) for pipe in self.evalpipes):
@@ -244,56 +248,64 @@ class TextTask(AlchemyTask):
         return found
 
     # -- learning from the training data
-    def _tokenizer(self, told: Any, learn: Mapping[str, Any]) -> Tokenizer:
-        return learn_tokenizer(told, self._training_texts(), learn) if is_class(told) else tokenizer_of(told)
+    def _tokenizer(self, configured: Any, learn: Mapping[str, Any]) -> Tokenizer:
+        return (
+            learn_tokenizer(configured, self._training_texts(), learn)
+            if is_class(configured)
+            else tokenizer_of(configured)
+        )
 
     def _training_texts(self) -> Iterator[str]:
         source = self.source("train")
         for index in range(len(source)):
             yield from self.texts(source[index])
 
-    def _find_labels(self, told: list[str] | str | None) -> list[str]:
-        labels = self._seen_labels() if told is None else list(read_labels(told).names)
-        if not isinstance(told, list):  # else the config has them; a file, and the training data, may be gone one day
-            self._check_kept(labels)
+    def _find_labels(self, configured: list[str] | str | None) -> list[str]:
+        labels = self._collect_labels() if configured is None else list(read_labels(configured).names)
+        if not isinstance(
+            configured, list
+        ):  # otherwise the config contains them; a file or the training data may be deleted later
+            self._check_recorded(labels)
             keep_labels(labels, TASK_LABELS)
         return labels
 
-    def _check_kept(self, labels: list[str]) -> None:
+    def _check_recorded(self, labels: list[str]) -> None:
         file = labels_file(self.run.record_dir or "", TASK_LABELS)
         if self.run.record_dir is not None and file.is_file() and (there := read_names(file)) != labels:
-            hint = "give the labels, or the training data, as they were; or begin a new run"
-            text = f"the labels are {in_short(labels)}, and in {file} {in_short(there)}: a number is another label"
+            hint = "restore the labels or the training data, or start a new run"
+            text = (
+                f"the labels are {in_short(labels)}, but {file} has {in_short(there)}: ids would change their meaning"
+            )
             raise Refused(text, section="task", hint=hint)
 
-    def _seen_labels(self) -> list[str]:
+    def _collect_labels(self) -> list[str]:
         source = self.source("train")
-        if isinstance(source, HoldOut):  # a label that only the held-out share has is known too
+        if isinstance(source, HoldOut):  # include labels that occur only in the held-out share
             source = source.datapipe
-        listed = self._listed(source)
+        listed = self._processor_labels(source)
         if listed:
             return listed
         names = {name for _, sample in checked_samples(self, source, "train") for name in self.names(sample)}
-        found = sorted(names, key=lambda name: (isinstance(name, str), name))  # numbers do not compare with names
+        found = sorted(names, key=lambda name: (isinstance(name, str), name))  # integers and strings do not compare
         if not found:
             hint = f"its samples need a field {self.target!r}"
             raise AlchemyError("the training data have no labels", section="task.datasets.train", hint=hint)
         return found
 
-    def _listed(self, source: Samples) -> list[str]:
-        """The labels that data list by themselves."""
+    def _processor_labels(self, source: Samples) -> list[str]:
+        """Return the labels that the data list, if any."""
         return list(source.labels) if isinstance(source, _Labeled) else []
 
 
 @runtime_checkable
 class _Labeled(Protocol):
-    """Data that list their labels, as those of the processors do."""
+    """Data that list their labels, such as a processor."""
 
     labels: Sequence[str]
 
 
 def texts_of(item: object, *names: str) -> dict[str, str]:
-    """The texts that somebody asks about: one by itself, several as a tuple or list, or all by their names in a dict.
+    """Return the texts of a prediction input: a single text, several as a tuple or list, or a dict by field name.
 
     >>> texts_of("a day", "text"), texts_of(("a", "b"), "text", "pair")
     ({'text': 'a day'}, {'text': 'a', 'pair': 'b'})
@@ -303,26 +315,26 @@ def texts_of(item: object, *names: str) -> dict[str, str]:
         absent = [name for name in names if name not in item]
         if absent:
             hint = did_you_mean(absent[0], map(str, item)) or f"it has {', '.join(map(str, item)) or 'none'}"
-            raise AlchemyError(f"there is no field {absent[0]!r}", hint=hint)
+            raise AlchemyError(f"missing field {absent[0]!r}", hint=hint)
         given = [item[name] for name in names]
     else:
         given = list(item) if isinstance(item, tuple | list) else [item]
     if len(given) != len(names):
         hint = f"or a dict with {' and '.join(map(repr, names))}"
-        raise AlchemyError(f"{repr(item)[:60]} is no question, expected {wanted}", hint=hint)
+        raise AlchemyError(f"invalid input {repr(item)[:60]}, expected {wanted}", hint=hint)
     for name, text in zip(names, given):
         if not isinstance(text, str) or is_blank(text):
-            raise AlchemyError(f"the {name} is {repr(text)[:60]}, expected a text that is not empty")
+            raise AlchemyError(f"the {name} is {repr(text)[:60]}, expected a non-empty string")
     return dict(zip(names, given))
 
 
 def batch_fields(batch: Mapping[str, Any], *names: str) -> dict[str, list[Any]]:
-    """The fields of a batch that go along with the answers to it, of those that it has."""
+    """Return the named fields that a batch has, to add to its prediction rows."""
     there = {name: batch[name] for name in names if name in batch}
     return {name: column.tolist() if isinstance(column, Tensor) else column for name, column in there.items()}
 
 
 def shuffle_training(options: dict[str, Any], split: str) -> None:
-    """Samples that are trained on come in another order in each epoch, unless the table of the split says otherwise."""
+    """Shuffle the training split by default, unless the options of the split set the order."""
     if options.get("sort_by_length", True) and not options.keys() & {"sampler", "batch_sampler"}:
         options.setdefault("shuffle", split == "train")

@@ -98,7 +98,7 @@ def test_a_network_that_does_not_tell_what_it_looks_at_is_named(
 
     monkeypatch.setattr(Transformer, "attended", Network.attended)
     found = generated(record, capsys, "--input", lines, "--alignments", code=2)
-    assert "there are no alignments: Transformer does not provide attention weights" in found
+    assert "alignments are not available: Transformer does not provide attention weights" in found
 
 
 def test_texts_begin_with_what_a_file_says(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
@@ -184,7 +184,7 @@ def test_a_line_that_is_too_long_is_named_and_those_before_it_are_answered(
     assert len(read.out.splitlines()) == 2 and "in.en:3 a text has 6 tokens, but the model takes at most 5" in read.err
     (tmp_path / "begun.de").write_text("ein hund läuft ein hund\n")
     told = generated(short, capsys, "--input", lines, "--prefixes", str(tmp_path / "begun.de"), code=2)
-    assert "in.en:1 the prefix has 6 tokens with its end, and the model takes 5" in told
+    assert "in.en:1 the prefix has 6 tokens with EOS, but the model takes at most 5" in told
     together = generated(record, capsys, "--input", lines, "--ensemble", short, code=2)
     assert "in.en:3" in together and "a text has 6 tokens, more than max_length = 5" in together
 

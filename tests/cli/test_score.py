@@ -129,7 +129,7 @@ def test_texts_that_are_too_long_are_told_with_their_line(corpora: Path, tmp_pat
     record = str(run_task(cfg, raise_errors=True).record_dir)
     asked = files(tmp_path, ["a dog", "a"], ["ein hund", "ein hund läuft ein hund"])
     told = scored(record, capsys, *asked, code=2)
-    assert "in.source:2 the target has 6 tokens with its end, and the model takes 5" in told
+    assert "in.source:2 the target has 6 tokens with EOS, but the model takes at most 5" in told
     asked = files(tmp_path, ["a dog", "a dog sees a dog"], ["ein hund", "ein"])
     assert "in.source:2 a text has 6 tokens, but the model takes at most 5" in scored(record, capsys, *asked, code=2)
     asked = files(tmp_path, ["a dog sees a"], ["ein hund läuft ein"])  # all positions are used

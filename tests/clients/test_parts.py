@@ -79,7 +79,7 @@ def test_a_pipe_may_require_a_single_source():
     inner = Shuffle([1])
     assert Reader(inner).datapipe is Reader([inner]).datapipe is Reader({"a": inner}).datapipe is inner
     assert Reader(["a.txt", "b.txt"]).datapipe == ["a.txt", "b.txt"]  # a list of files is one source
-    with pytest.raises(AlchemyError, match="Reader reads one pipe, not 2"):
+    with pytest.raises(AlchemyError, match="Reader reads from one pipe, got 2"):
         Reader({"a": inner, "b": inner})
 
 

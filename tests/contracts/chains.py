@@ -108,7 +108,7 @@ CHAINS = {
     "SplitById": _over(TEXTS, _pipe("processors.SplitById", ids="ids.txt")),
     "Tagging": _reads("processors.Tagging", path="tags.txt", scheme="BIO"),
     "TextClassification": _reads("processors.TextClassification", path="texts.csv"),
-    "LabelIds": _over(TEXTS, _pipe("targets.LabelIds", labels=["a", "b"])),
+    "LabelIds": _over(TEXTS, _pipe("label_ids.LabelIds", labels=["a", "b"])),
     "Windows": _over(TEXTS, _pipe("encode.Encode", **WORDS), _pipe("windows.Windows", max_length=2, overlap=1)),
     "WindowsStream": _over(
         TEXTS, _pipe("encode.EncodeStream", **WORDS), _pipe("windows.WindowsStream", max_length=2, overlap=1)

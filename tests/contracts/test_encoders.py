@@ -135,9 +135,7 @@ def test_a_model_that_lets_padding_into_its_vectors_is_told(kind: str, told: boo
     path = folder(tmp_path, kind, embedding_size=16)
     with warned() as lines:
         encoder = Pretrained(str(path)).eval()
-    assert [line.partition(":")[0] for line in lines] == [
-        f"{path} ({kind}) gives other vectors where texts are padded"
-    ] * told
+    assert [line.partition(":")[0] for line in lines] == [f"the vectors of {path} ({kind}) depend on padding"] * told
     plain, again = (vectors(encoder, padded(ragged([3]), extra)) for extra in (0, 4))
     assert torch.allclose(plain, again, atol=1e-5) is not told
 

@@ -22,7 +22,7 @@ KINDS = {
         "a.csv",
         {"labels": ["good", "bad"]},
         "text,label\nx,good\n\ny,bad\n",
-        ("z,godo\n", r"a\.csv:5 there is no label 'godo', expected good, bad; did you mean 'good'\?"),
+        ("z,godo\n", r"a\.csv:5 unknown label 'godo', expected good, bad; did you mean 'good'\?"),
         {"text": "x", "label": "good", "label_id": 0},
     ),
     "jsonl": (
@@ -30,7 +30,7 @@ KINDS = {
         "a.jsonl",
         {"kind": "multi", "labels": ["a", "b", "c"]},
         '{"text": "x", "label": ["a", "c"]}\n{"text": "y", "label": []}\n',
-        ('{"text": "", "label": []}\n', r"a\.jsonl:3 the text is '', expected a text that is not empty"),
+        ('{"text": "", "label": []}\n', r"a\.jsonl:3 the text is '', expected a non-empty string"),
         {"text": "x", "labels": ["a", "c"], "label_ids": [0, 2]},
     ),
     "relation": (
@@ -38,7 +38,7 @@ KINDS = {
         "a.tsv",
         {},
         "r\tA <e1> b </e1> c <e2> d </e2>.\nr\t<e2>d</e2> <e1>b</e1>\n",
-        ("r\tA <e1> b </e1> c d.\n", r"a\.tsv:3 has no mark <e2>, expected <e2> and </e2> once each"),
+        ("r\tA <e1> b </e1> c d.\n", r"a\.tsv:3 missing marker <e2>, expected <e2> and </e2> once each"),
         {
             "text": "A b c d.",
             "tokens": ["A", "b", "c", "d."],
@@ -62,7 +62,7 @@ KINDS = {
         "a.jsonl",
         {"labels": ["LOC", "PER"]},
         '{"text": "in Rome", "spans": [[3, 7, "LOC"]]}\n{"text": "y", "spans": []}\n',
-        ('{"text": "y", "spans": [[0, 2, "LOC"]]}\n', r"a\.jsonl:3 the span \[0, 2, 'LOC'\] does not lie in the text"),
+        ('{"text": "y", "spans": [[0, 2, "LOC"]]}\n', r"a\.jsonl:3 the span \[0, 2, 'LOC'\] is outside the text"),
         {"text": "in Rome", "spans": [[3, 7, "LOC"]], "label_ids": [0]},
     ),
     "parallel": (
@@ -70,7 +70,7 @@ KINDS = {
         "a.tsv",
         {},
         "a\tA\nb\tB\n",
-        ("c\t\n", r"a\.tsv:3 the target is empty; where that is meant, set empty = true"),
+        ("c\t\n", r"a\.tsv:3 the target is empty; set empty = true to allow this"),
         {"source": "a", "target": "A"},
     ),
     "fasta": (
@@ -80,7 +80,7 @@ KINDS = {
         ">0|x|0.5\nACD\nefg\n>1|y|-1\nAC\n",
         (
             ">2|z|3\nAC\nXA\n",
-            r"a\.fasta:8 'X' is not in the alphabet ACDEFGHIKLMNPQRSTVWY; unknown = 'X' would replace it",
+            r"a\.fasta:8 'X' is not in the alphabet ACDEFGHIKLMNPQRSTVWY; set unknown = 'X' to replace it",
         ),
         {"header": ["0", "x", "0.5"], "sequence": "ACDEFG", "label": 0.5},
     ),
@@ -132,18 +132,18 @@ def test_packed_files_and_patterns(tmp_path, part, name, options, text, bad, fir
 @every_kind
 def test_a_bad_row_is_an_error_or_counted(write, capture_log, part, name, options, text, bad, first):
     path = write(name, text + bad[0])
-    with pytest.raises(AlchemyError, match=rf'{bad[1]}.*; mend the row, or set bad = "skip"$'):
+    with pytest.raises(AlchemyError, match=rf'{bad[1]}.*; fix the row, or set bad = "skip"$'):
         build(part, path, **options)
     assert len(build(part, path, bad="skip", **options)) == 2
     line = re.search(r":(\d+) ", bad[1])[1]
-    assert f"1 bad rows were skipped, the first at line {line}" in capture_log.text
+    assert f"skipped 1 bad rows, the first at line {line}" in capture_log.text
 
 
 @every_kind
 def test_what_cannot_be_read_is_told_before_training(write, part, name, options, text, bad, first):
     with pytest.raises(AlchemyError, match="file not found"):
         build(part, "missing.csv", **options)
-    with pytest.raises(AlchemyError, match=f"{part} finds no samples in .*{name}"):
+    with pytest.raises(AlchemyError, match=f"{part} found no samples in .*{name}"):
         build(part, write(name, ""), **options)
     with pytest.raises(AlchemyError, match="bad must be one of 'error', 'skip', not the string 'ignore'"):
         build(part, write(name, text), bad="ignore", **options)
@@ -176,5 +176,5 @@ def test_a_processor_that_is_not_first_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("label,text\na,b\n")
     first = {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": ["a"]}
     second = {"type": "alchemy.pipeline.processors.TextClassification", "path": str(tmp_path / "t.csv")}
-    with pytest.raises(AlchemyError, match="begins a chain: it reads files, and nothing from"):
+    with pytest.raises(AlchemyError, match="must be the first pipe of a chain: it reads files"):
         build_datapipes([first, second])

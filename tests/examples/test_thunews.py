@@ -139,17 +139,17 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
     [
         ({"train": "labels,text\n体育,球赛\n财经\n"}, r"train.csv:3 1 cells, expected 2"),
         ({"train": "label,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; did you mean 'label'"),
-        ({"train": LINES + "体育, \n"}, r"train.csv:4 the text is ' ', expected a text that is not empty"),
+        ({"train": LINES + "体育, \n"}, r"train.csv:4 the text is ' ', expected a non-empty string"),
         ({"train": LINES + ",球赛\n"}, r"train.csv:4 the label is empty"),
         (
             {"train": LINES, "dev": "labels,text\n财经,股票\n财金,股票\n"},
             r"dev.csv:3 unknown label '财金'",
         ),
-        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a text that is not empty; mend the row$"),
+        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; mend the row$"),
         ({"test": "text\n球赛\n\n\n股票\n"}, r"test.csv:3 .*empty"),
         ({"train": "classes,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; it has classes, text; "),
         ({"train": 'labels,text\n体育,"球赛\n'}, r"train.csv:2 a quote is never closed; close the quote$"),
-        ({"train": "labels,text\n"}, r"finds no samples in .*train.csv; is the file empty\?"),
+        ({"train": "labels,text\n"}, r"found no samples in .*train.csv; is the file empty\?"),
     ],
 )
 def test_wrong_data_is_told_with_file_and_line_before_anything_is_written(
@@ -221,7 +221,7 @@ def test_a_warm_up_that_has_no_end(thunews: Any, place: Path) -> None:
     [
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of \\d+ tokens of the first texts are not in the vocabulary"),
         ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt there is no \\[UNK\\]"),
-        (None, "bert' holds no tokenizer that is known; it needs tokenizer.json, vocab.txt"),
+        (None, "bert'; expected tokenizer.json, vocab.txt"),
     ],
 )
 def test_a_vocabulary_that_cannot_be(

@@ -29,14 +29,17 @@ def test_vectors_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2 4\nw01 1 2 3 4\nw05 4 5 6 7\n", "vectors.txt:1 a word vector has 4 numbers; set dim = 4"),
-        ("w01 1 2 3 4\nw05 4 5 6 7\n", "vectors.txt:1 a word vector has 4 numbers; set dim = 4"),
-        ("w01 1 x 3\n", "vectors.txt:1 .* no number"),
-        ("w05 1 2 3\nw01 1 nan 3\n", "vectors.txt:2 a word vector has a number that is not finite; take the line out"),
-        ("w05 1 2 3\nw01 1 2\n", "vectors.txt:2 a word vector has 2 numbers, and those before 3; the line is broken"),
-        ("2 3\nw01 1 2\nw05 1 2 3\n", "vectors.txt:2 a word vector has 2 numbers, .* the line is broken"),
-        ("5 3\nw01 1 2 3\nw05 1 2 3\n", "vectors.txt:1 the first line tells of 5 words, and there are 2; was it cut"),
-        ("absent 7 8 9\n", "none of the 40 symbols"),
+        ("2 4\nw01 1 2 3 4\nw05 4 5 6 7\n", "vectors.txt:1 a word vector has 4 values, expected 3; set dim = 4"),
+        ("w01 1 2 3 4\nw05 4 5 6 7\n", "vectors.txt:1 a word vector has 4 values, expected 3; set dim = 4"),
+        ("w01 1 x 3\n", "vectors.txt:1 invalid number"),
+        ("w05 1 2 3\nw01 1 nan 3\n", "vectors.txt:2 a word vector has a non-finite value; remove the line"),
+        ("w05 1 2 3\nw01 1 2\n", "vectors.txt:2 a word vector has 2 values, expected 3; the line is broken"),
+        ("2 3\nw01 1 2\nw05 1 2 3\n", "vectors.txt:2 a word vector has 2 values, .* the line is broken"),
+        (
+            "5 3\nw01 1 2 3\nw05 1 2 3\n",
+            "vectors.txt:1 the first line declares 5 words, but there are 2; is the file truncated",
+        ),
+        ("absent 7 8 9\n", "none of the 40 tokens"),
     ],
 )
 def test_files_of_vectors_that_are_broken(text: str, message: str, tmp_path: Path) -> None:
@@ -49,22 +52,22 @@ def test_files_of_vectors_that_are_broken(text: str, message: str, tmp_path: Pat
 def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
     path = folder(tmp_path, "bert")
     told = json.loads((path / "config.json").read_text())
-    message = (
-        r"embeddings.LayerNorm.bias has the shape \[16\] in the weights of .*bert', and \[8\] by config.json; so have"
-    )
+    message = r"embeddings.LayerNorm.bias has shape \[16\] in the weights of .*bert', but \[8\] in config.json;"
     with pytest.raises(AlchemyError, match=message):
         Pretrained(str(path), options={"hidden_size": 8})
     (path / "config.json").write_text(json.dumps(told | {"hidden_size": 8}))
-    with pytest.raises(AlchemyError, match=message + ".* take config.json and weights of the same model"):
+    with pytest.raises(AlchemyError, match=message + ".* use config.json and weights of the same model"):
         Pretrained(str(path))
 
 
 def test_weights_of_another_architecture_are_told(tmp_path: Path) -> None:
     path, other = folder(tmp_path, "bert"), folder(tmp_path, "albert")
-    with pytest.raises(AlchemyError, match=r"config.json the folder has a 'bert', and kind = 'albert'; take out kind"):
+    with pytest.raises(
+        AlchemyError, match=r"config.json the folder contains a 'bert' model, but kind = 'albert'; remove kind"
+    ):
         Pretrained(str(path), kind="albert")
     shutil.copy(other / "model.safetensors", path)
-    with pytest.raises(AlchemyError, match=r"has no weights for .* are they of another model than 'bert'"):
+    with pytest.raises(AlchemyError, match=r"has no weights for .* do they belong to another model than 'bert'"):
         Pretrained(str(path))
 
 

@@ -94,7 +94,11 @@ def test_segments_go_along() -> None:
 
 def test_windows_must_fit() -> None:
     assert reader(8, 2).longest(8) is None and reader(8, 2).longest(None) is None
-    with pytest.raises(AlchemyError, match="windows have max_length = 8 tokens, and the model takes 7; set max_length"):
+    with pytest.raises(
+        AlchemyError, match="windows have max_length = 8 tokens, but the model takes at most 7; set max_length"
+    ):
         reader(8, 2).longest(7)
-    with pytest.raises(AlchemyError, match="room for 5 tokens of a text: overlap = 5 leaves nothing new; set a larger"):
+    with pytest.raises(
+        AlchemyError, match="room for 5 tokens of text: with overlap = 5, a window adds no new tokens; increase"
+    ):
         reader(8, 5)

@@ -15,7 +15,7 @@ from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream
 from alchemy.pipeline.itr import Shuffle
 from alchemy.pipeline.lst import SequenceWrapper
-from alchemy.pipeline.special_tokens import shares
+from alchemy.pipeline.special_tokens import split_excess
 from alchemy.text import Tokenizer, Words, load_tokenizer
 from tests.text.kinds import LINES, every_kind, make, wordpiece
 
@@ -68,7 +68,9 @@ def test_a_folder_of_bert_knows_its_tokens_by_name_and_by_role(template):
 def test_tokens_are_found_by_how_they_are_spelt(kind, unknown):
     tokenizer = make(kind)
     assert tokenizer.id_of(unknown) == tokenizer.unk is not None
-    with pytest.raises(AlchemyError, match=r"names '<mask>', which \w+ does not have; write a token as"):
+    with pytest.raises(
+        AlchemyError, match=r"contains '<mask>', but \w+ has no such token; use a token of the vocabulary"
+    ):
         encode(tokenizer=tokenizer, template="$A <mask>")
 
 
@@ -94,7 +96,7 @@ def test_what_is_too_long_is_cut_and_keeps_its_special_tokens(long, expected):
 @given(first=st.integers(0, 9), second=st.integers(0, 9), data=st.data())
 def test_the_longer_text_loses_until_both_are_equal(first, second, data):
     excess = data.draw(st.integers(0, first + second))
-    lost = shares(first, second, excess)
+    lost = split_excess(first, second, excess)
     left = first - lost[0], second - lost[1]
     assert sum(lost) == excess
     assert min(*lost, *left) >= 0
@@ -134,23 +136,23 @@ def test_no_row_is_longer_than_asked_for(kind, texts, most):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"template": "bos eos"}, r"the template has the texts none; it needs '\$A'"),
-        ({"template": "$A $B"}, r"the template has the texts \$A, \$B"),
-        ({"pair": "other", "template": "$A"}, r"the template has the texts \$A; it needs"),
-        ({"template": f"$A:{10**20}"}, r"names '\$A:1000"),
-        ({"template": "$A:٣"}, r"names '\$A:٣', which Words does not have"),
-        ({"template": "[CLS] $A"}, r"names '\[CLS\]', which Words does not have.*one of pad, bos, eos, unk"),
-        ({"max_length": 2, "template": "bos $A eos"}, "max_length = 2 leaves no room for a text"),
+        ({"template": "bos eos"}, r"invalid texts in the template: none; use '\$A'"),
+        ({"template": "$A $B"}, r"invalid texts in the template: \$A, \$B"),
+        ({"pair": "other", "template": "$A"}, r"invalid texts in the template: \$A; use"),
+        ({"template": f"$A:{10**20}"}, r"contains '\$A:1000"),
+        ({"template": "$A:٣"}, r"contains '\$A:٣', but Words has no such token"),
+        ({"template": "[CLS] $A"}, r"contains '\[CLS\]', but Words has no such token.*one of pad, bos, eos, unk"),
+        ({"max_length": 2, "template": "bos $A eos"}, "max_length = 2 leaves no room for text"),
         ({"long": "only_first"}, "long = 'only_first' needs a max_length, not 0"),
         ({"max_length": 3, "long": "only_second"}, "long = 'only_second' needs a second text"),
         ({"max_length": 3, "long": "both"}, "long must be one of 'refuse', .*, not the string 'both'"),
         (
             {"max_length": 1},
-            "a text has 2 tokens, more than max_length = 1; set long to 'longest_first' or 'only_first', or a",
+            "a text has 2 tokens, more than max_length = 1; set long to 'longest_first' or 'only_first', or increase",
         ),
-        ({"max_length": 1, "pair": "other", "long": "only_first"}, r"4 tokens too many, and \$A only 2"),
+        ({"max_length": 1, "pair": "other", "long": "only_first"}, r"4 tokens too long, but \$A has only 2"),
         ({"field": "txet"}, "a sample has no field 'txet'"),
-        ({"field": "label"}, "the field 'label' is 1, which is no text"),
+        ({"field": "label"}, "the field 'label' must be a string, got 1"),
         ({"tokenizer": "no/such/folder"}, "there is no folder 'no/such/folder'"),
         ({"tokenizer": {"type": "alchemy.text.Word"}}, "has no Tokenizer named 'Word'"),
         ({"tokenizer": {"vocab": "x"}}, "a Tokenizer needs a 'type'"),
@@ -164,7 +166,9 @@ def test_what_cannot_be_encoded_is_said(options, message):
 @pytest.mark.parametrize(("kind", "streaming"), [(Encode, EncodeStream), (EncodeWords, EncodeWordsStream)])
 def test_a_stream_needs_the_pipe_for_streams(kind, streaming):
     name, other = kind.__name__, streaming.__name__
-    with pytest.raises(AlchemyError, match=rf"{name} needs data with an index, not .*Shuffle; .*encode\.{other}"):
+    with pytest.raises(
+        AlchemyError, match=rf"{name} needs indexable data, got the stream .*Shuffle; .*encode\.{other}"
+    ):
         kind(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)
     assert len(streaming(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)) == 2
 
@@ -224,16 +228,16 @@ def test_the_first_token_of_each_word_has_its_tag(sizes, most):
         (
             {"tag_ids": [1]},
             {"align": {"tag_ids": "x"}},
-            r"'tag_ids' has the shape \(1,\), and there are 3 words",
+            r"'tag_ids' has the shape \(1,\), but there are 3 words",
         ),
-        *(({"tag_ids": tags}, {"align": {"tag_ids": "x"}}, "has anything but whole numbers") for tags in NO_NUMBERS),
-        ({"e1_tokens": [2, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[2, 3\] lies beyond the end of the row"),
-        ({"e1_tokens": [0, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[0, 3\] lies beyond the end of the row"),
-        ({"e1_tokens": [-1, 2]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens is \[-1, 2\], and there are 3 words"),
-        ({"e1_tokens": [1, 1]}, {"marks": {"e1_tokens": "x"}}, r"it must be \[start, end\] in words"),
-        ({"e1_tokens": None}, {"marks": {"e1_tokens": "x"}}, "e1_tokens is None, and there are 3 words"),
-        ({"tokens": "the bank"}, {}, "the field 'tokens' is 'the bank'; it must be a list of words"),
-        ({"tokens": ["a", None]}, {}, "it must be a list of words"),
+        *(({"tag_ids": tags}, {"align": {"tag_ids": "x"}}, "has values that are not integers") for tags in NO_NUMBERS),
+        ({"e1_tokens": [2, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[2, 3\] was truncated"),
+        ({"e1_tokens": [0, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[0, 3\] was truncated"),
+        ({"e1_tokens": [-1, 2]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens is \[-1, 2\], but there are 3 words"),
+        ({"e1_tokens": [1, 1]}, {"marks": {"e1_tokens": "x"}}, r"write it as \[start, end\] in words"),
+        ({"e1_tokens": None}, {"marks": {"e1_tokens": "x"}}, "e1_tokens is None, but there are 3 words"),
+        ({"tokens": "the bank"}, {}, "the field 'tokens' must be a list of words, got 'the bank'"),
+        ({"tokens": ["a", None]}, {}, "must be a list of words"),
         ({}, {"marks": {"e2_tokens": "x"}}, "a sample has no field 'e2_tokens'"),
         ({}, {"long": "refuse"}, "a text has 3 tokens, more than max_length = 2"),
     ],
@@ -251,7 +255,7 @@ def test_small_numbers_do_not_wrap_what_is_ignored():
 
 
 def test_words_are_not_taken_for_a_text():
-    with pytest.raises(AlchemyError, match="which is no text; lists of words are encoded by EncodeWords"):
+    with pytest.raises(AlchemyError, match=r"must be a string, got .*; use EncodeWords for lists of words"):
         encode([RELATION], field="tokens")
 
 
@@ -273,7 +277,7 @@ def test_the_fields_of_a_chain_are_followed(chain):
     assert "gives text: str, label: str, label_id: int, input_ids: int64" in text
     assert f"tokenizer = Words({WORDS.size} ids)" in text
     chain[2]["field"] = "txt"
-    with pytest.raises(AlchemyError, match="takes the field 'txt', but it is given text: str, label: str"):
+    with pytest.raises(AlchemyError, match="takes the field 'txt', but gets text: str, label: str"):
         build_datapipes(chain)
     build_datapipes([{"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": SAMPLES}, {**chain[2], "field": "x"}])
 
@@ -301,7 +305,7 @@ def test_a_record_keeps_the_tokenizer_of_each_field(run, capture_log):
     assert load_tokenizer(run.record_dir / "tokenizer" / "ids").digest == WORDS.digest
     assert load_tokenizer(run.record_dir / "tokenizer" / "pieces").digest == make("bpe").digest
     assert capture_log.text == ""
-    with pytest.raises(AlchemyError, match=r"BPE\(.* ids\) gives 'ids' other ids than Words\("):
+    with pytest.raises(AlchemyError, match=r"BPE\(.* ids\) gives 'ids' different ids than Words\("):
         encode(to="ids", tokenizer=make("bpe"))
 
 
@@ -316,5 +320,7 @@ class Unsaved(Tokenizer):
 
 def test_a_tokenizer_that_cannot_be_saved_is_told(run, capture_log):
     assert encode(tokenizer=Unsaved())[0]["input_ids"].tolist() == [0] * 7
-    assert "Unsaved cannot be saved in the record: it defines no options() and contents()" in capture_log.text
+    assert (
+        "cannot save tests.pipeline.test_encode.Unsaved in the record: it does not define options()" in capture_log.text
+    )
     assert not (run.record_dir / "tokenizer" / "input_ids").exists()

@@ -61,15 +61,19 @@ def test_spans_become_a_batch(tmp_path):
 @pytest.mark.parametrize(
     ("spans", "options", "message"),
     [
-        ([[3, 4, "X"]], {}, r"sample 0: the span \[3, 4, 'X'\] has no tokens; does it mark blanks"),
-        ([[19, 22]], {"max_length": 7, "long": "only_first"}, r"the span \[19, 22\] lies beyond the end of the row"),
-        ([[0, 23]], {}, r"the span \[0, 23\] is none of a text of 22 characters; it must be \[start, end, label\]"),
-        ([[4, 4]], {}, "is none of a text of 22 characters"),
-        ([[True, 4]], {}, "is none of a text of 22 characters"),
-        ([{"start": 0}], {}, "is none of a text of 22 characters"),
-        (None, {}, "None is no list of spans"),
+        ([[3, 4, "X"]], {}, r"sample 0: the span \[3, 4, 'X'\] covers no tokens; does it cover only whitespace"),
+        ([[19, 22]], {"max_length": 7, "long": "only_first"}, r"the span \[19, 22\] was truncated"),
+        (
+            [[0, 23]],
+            {},
+            r"the span \[0, 23\] is invalid for a text of 22 characters; write it as \[start, end, label\]",
+        ),
+        ([[4, 4]], {}, "is invalid for a text of 22 characters"),
+        ([[True, 4]], {}, "is invalid for a text of 22 characters"),
+        ([{"start": 0}], {}, "is invalid for a text of 22 characters"),
+        (None, {}, "expected a list of spans, got None"),
         ([], {"spans": {"spans": "spans"}}, "the key spans of spans and spans.spans both name the field 'spans'"),
-        ([], {"tokenizer": make("sentencepiece")}, "SentencePiece cannot tell which characters of a text"),
+        ([], {"tokenizer": make("sentencepiece")}, "SentencePiece does not support character offsets"),
     ],
 )
 def test_spans_that_cannot_be_found_are_told(spans, options, message):

@@ -134,12 +134,15 @@ def test_windows_are_batched_with_their_padding(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_length": 4}, "max_length = 4 has room for 2 tokens of a text: overlap = 2 leaves nothing new"),
-        ({"max_length": 1}, "max_length = 1 has room for 0 tokens of a text"),
+        (
+            {"max_length": 4},
+            "max_length = 4 has room for 2 tokens of text: with overlap = 2, a window adds no new tokens",
+        ),
+        ({"max_length": 1}, "max_length = 1 has room for 0 tokens of text"),
         ({"max_length": "6"}, "max_length must be an integer, not the string '6'"),
         ({"overlap": -1}, "overlap must be at least 0, not -1"),
-        ({"pair": "text", "template": ""}, "Windows cuts one text and .*Encode has pair"),
-        ({"spans": {"marked": "spans"}}, "Windows cuts one text and .*Encode has spans"),
+        ({"pair": "text", "template": ""}, "Windows supports a single text .*Encode has pair"),
+        ({"spans": {"marked": "spans"}}, "Windows supports a single text .*Encode has spans"),
         ({"to": "owned"}, "to and owned both name the field 'owned'"),
     ],
 )
@@ -154,7 +157,7 @@ def test_windows_stand_behind_what_encodes():
     for before in (samples, Map(encode, fn=dict)):
         with pytest.raises(AlchemyError, match=r"Windows needs alchemy\.pipeline\.encode\.Encode or EncodeWords"):
             Windows(before, max_length=6, overlap=2)
-    with pytest.raises(AlchemyError, match=r"Encode has max_length = 9: what it cuts off, or refuses, is in no window"):
+    with pytest.raises(AlchemyError, match=r"Encode has max_length = 9, so long texts never reach the windows"):
         Windows(Encode(samples, tokenizer=CHARACTERS, max_length=9), max_length=6, overlap=2)
-    with pytest.raises(AlchemyError, match=r"Windows needs data with an index.*windows\.WindowsStream"):
+    with pytest.raises(AlchemyError, match=r"Windows needs indexable data.*windows\.WindowsStream"):
         Windows(EncodeStream(samples, tokenizer=CHARACTERS), max_length=6, overlap=2)

@@ -29,7 +29,7 @@ def test_accuracy_counts_what_was_collected(run):
 
 
 def test_accuracy_says_what_it_misses(run):
-    with pytest.raises(AlchemyError, match=r"nothing was collected as 'preds'; put .*Collect with varname = 'preds'"):
+    with pytest.raises(AlchemyError, match=r"nothing was collected as 'preds'; add .*Collect with varname = 'preds'"):
         Accuracy("preds")("dev")
     run.symbols.set_global("preds", [{"pred": 1}])
     with pytest.raises(AlchemyError, match=r"have no 'label'; they have \['pred'\]"):
@@ -42,7 +42,7 @@ def test_examples_are_written(training, tmp_path):
     assert json.loads((tmp_path / "results" / "dev_examples_step3.jsonl").read_text()) == ROWS[1]
     SaveExamples(limit=2, step_tag=False)("dev", preds=ROWS)
     assert len((tmp_path / "results" / "dev_examples.jsonl").read_text().splitlines()) == 2
-    with pytest.raises(AlchemyError, match="no pipe before it gave 'preds'"):
+    with pytest.raises(AlchemyError, match="no earlier pipe returned 'preds'"):
         SaveExamples()("dev")
 
 

@@ -80,19 +80,19 @@ BAD = {
 def test_a_bad_row_is_an_error_or_counted(tmp_path, capture_log, kind, text, message, good):
     path = tmp_path / f"bad.{kind}"
     path.write_text(text, "utf-8")
-    with pytest.raises(AlchemyError, match=rf'{message}.*; mend the row, or set bad = "skip"'):
+    with pytest.raises(AlchemyError, match=rf'{message}.*; fix the row, or set bad = "skip"'):
         list(OPENERS[kind]([path]))
     assert len(list(OPENERS[kind]([path], bad="skip"))) == good
-    assert "1 bad rows were skipped, the first at line" in capture_log.text
+    assert "skipped 1 bad rows, the first at line" in capture_log.text
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
         ('a,b\n1,2\n3,"x\n4,5\n', {}, r"bad\.csv:3 a quote is never closed; close the quote, or set quote = ''"),
-        ('"a"x,b\n1,2\n', {}, r"bad\.csv:1 is not csv: .*; the first row names the cells of the others"),
-        ("a,a,b\n1,2,3\n", {}, r"bad\.csv:1 there are two columns 'a'; rename one, or give `fields`"),
-        ("a,b\n1,2\n", {"fields": ["c", "c"]}, "fields there are two columns 'c'"),
+        ('"a"x,b\n1,2\n', {}, r"bad\.csv:1 is not csv: .*; the first row must be the header"),
+        ("a,a,b\n1,2,3\n", {}, r"bad\.csv:1 duplicate column 'a'; rename one, or set `fields`"),
+        ("a,b\n1,2\n", {"fields": ["c", "c"]}, "fields duplicate column 'c'"),
     ],
 )
 @pytest.mark.parametrize("bad", ["error", "skip"])
@@ -171,7 +171,7 @@ def test_an_opener_needs_names():
 def test_files_that_are_all_empty_are_told_before_the_training(kind, tmp_path):
     (tmp_path / "a.txt").write_text("")
     (tmp_path / "b.txt").write_text("")
-    with pytest.raises(AlchemyError, match=r"a.txt is empty; name a file"):
+    with pytest.raises(AlchemyError, match=r"a.txt is empty; use a file"):
         kind([str(tmp_path / "a.txt")])
     with pytest.raises(AlchemyError, match=r"all 2 files are empty, for example \S+a.txt"):
         kind([str(tmp_path / "*.txt")])

@@ -63,7 +63,7 @@ def test_classes(run: Run, results: Path, capture_log: Any) -> None:
     assert report["classes"]["财经"] == pytest.approx({"precision": 1.0, "recall": 1 / 3, "f1": 0.5, "support": 3})
     assert report["means"]["macro"]["f1"] == 0.5
     assert grid(results / "dev_confusion.csv") == [
-        ["gold \\ said", "体育", "财经"],
+        ["gold \\ predicted", "体育", "财经"],
         ["体育", "1", "0"],
         ["财经", "2", "1"],
     ]
@@ -78,13 +78,17 @@ def test_classes(run: Run, results: Path, capture_log: Any) -> None:
 def test_classes_told_by_numbers(run: Run, results: Path) -> None:
     rows = [{"pred": 1, "label": 0, "prob": 0.5}, {"pred": 1, "label": 1, "prob": 0.5}]
     Report(names=["neg", "pos"])("dev", preds=rows)
-    assert grid(results / "dev_confusion.csv") == [["gold \\ said", "neg", "pos"], ["neg", "0", "1"], ["pos", "0", "1"]]
+    assert grid(results / "dev_confusion.csv") == [
+        ["gold \\ predicted", "neg", "pos"],
+        ["neg", "0", "1"],
+        ["pos", "0", "1"],
+    ]
     Report()("test", preds=rows)
-    assert grid(results / "test_confusion.csv")[0] == ["gold \\ said", "0", "1"]
+    assert grid(results / "test_confusion.csv")[0] == ["gold \\ predicted", "0", "1"]
     (results.parent / "labels").mkdir()
     (results.parent / "labels" / "label_id.json").write_text('["坏", "好"]', "utf-8")
     Report()("test", preds=rows)
-    assert grid(results / "test_confusion.csv")[0] == ["gold \\ said", "坏", "好"]
+    assert grid(results / "test_confusion.csv")[0] == ["gold \\ predicted", "坏", "好"]
 
 
 @pytest.mark.parametrize("probs", [{"x": 0.3, "y": 0.7}, [0.3, 0.7]])
@@ -117,7 +121,7 @@ def test_tags(run: Run, results: Path) -> None:
     assert report["spans"]["P"] == pytest.approx({"precision": 2 / 3, "recall": 0.5, "f1": 4 / 7, "support": 4})
     assert report["means"]["micro"] == pytest.approx({"precision": 0.5, "recall": 0.4, "f1": 4 / 9, "support": 5})
     assert grid(results / "dev_confusion.csv") == [
-        ["gold \\ said", "L", "P", "O"], ["L", "0", "1", "0"], ["P", "0", "2", "2"], ["O", "1", "0", "0"],
+        ["gold \\ predicted", "L", "P", "O"], ["L", "0", "1", "0"], ["P", "0", "2", "2"], ["O", "1", "0", "0"],
     ]  # fmt: skip
     first, second = jsonl(results / "dev_hardest.jsonl")
     assert (first["missed"], first["false"]) == ([[0, 1, "P"], [2, 3, "P"]], [[1, 2, "L"]])

@@ -27,7 +27,7 @@ def test_a_full_disk_is_one_warning(run: Run, tmp_path: Path, capture_log: Any, 
     for _ in range(3):
         assert pipe("dev", preds=ROWS)["preds"] is ROWS
     assert capture_log.text.count("WARNING") == 1
-    assert "the report could not be written: [Errno 28] No space left on device" in capture_log.text
+    assert "cannot write the report: [Errno 28] No space left on device" in capture_log.text
 
 
 def test_without_matplotlib_all_else_is_written(run: Run, tmp_path: Path, capture_log: Any, monkeypatch: Any) -> None:
@@ -37,7 +37,7 @@ def test_without_matplotlib_all_else_is_written(run: Run, tmp_path: Path, captur
         pipe(split, preds=ROWS)
     run.exits.close()
     assert capture_log.text.count("WARNING") == 1
-    assert "there is no dev_confusion.png: a picture needs the package matplotlib; pip install" in capture_log.text
+    assert "cannot create dev_confusion.png: a picture needs the package matplotlib; pip install" in capture_log.text
     assert len(list((tmp_path / "results").iterdir())) == 4
 
 
@@ -46,7 +46,9 @@ def test_rows_that_nobody_gave_are_told_once(run: Run, capture_log: Any, rows: A
     pipe = Report()
     for _ in range(2):
         assert pipe("dev", preds=rows) == {"preds": rows}
-    assert capture_log.text.count("no pipe before Report gave 'preds', rows with 'pred'; put Accuracy before it") == 1
+    assert (
+        capture_log.text.count("no pipe before Report returned 'preds', rows with 'pred'; put Accuracy before it") == 1
+    )
 
 
 def test_answers_without_the_truth_have_no_report(run: Run, tmp_path: Path, capture_log: Any) -> None:
@@ -95,12 +97,12 @@ pictures_png = plots._png
 
 def test_names_that_look_like_formulas_are_names(monkeypatch: Any) -> None:
     names = ["$\\frac$", "été", "a\nb"]
-    assert shown(monkeypatch, names) == (["$\\frac$", "été", "a b"], "said")
+    assert shown(monkeypatch, names) == (["$\\frac$", "été", "a b"], "predicted")
 
 
 def test_letters_that_no_font_has_are_numbered(monkeypatch: Any) -> None:
     monkeypatch.setattr(plots, "font_for", lambda text: "")
-    assert shown(monkeypatch, ["体育", "b"]) == (["1", "2"], "said (the lines of dev_confusion.csv)")
+    assert shown(monkeypatch, ["体育", "b"]) == (["1", "2"], "predicted (line numbers of dev_confusion.csv)")
 
 
 def test_a_font_that_has_the_letters_is_found(monkeypatch: Any) -> None:

@@ -118,9 +118,17 @@ def test_rows_of_a_task_on_texts_are_scored_as_the_task_does(
 @pytest.mark.parametrize(
     ("pipe", "row", "message"),
     [
-        (MCC(), {"pred": [1], "label": 0}, r"MCC cannot compare 'pred' with 'label', such as \[1\] with 0: unhashable"),
-        (BLEU(), {"pred": 1, "label": "a"}, "BLEU cannot compare 'pred' with 'label', such as 1 with 'a': "),
-        (Pearson(), {"pred": "a", "label": 0.0}, "Pearson cannot compare 'pred' with 'label', such as 'a' with 0.0"),
+        (
+            MCC(),
+            {"pred": [1], "label": 0},
+            r"MCC cannot compare 'pred' with 'label', for example \[1\] with 0: unhashable",
+        ),
+        (BLEU(), {"pred": 1, "label": "a"}, "BLEU cannot compare 'pred' with 'label', for example 1 with 'a': "),
+        (
+            Pearson(),
+            {"pred": "a", "label": 0.0},
+            "Pearson cannot compare 'pred' with 'label', for example 'a' with 0.0",
+        ),
         (SpanF1(), {"pred": ["X-A"], "tags": ["O"]}, "the tag 'X-A' is not a BIO"),
         (F1(), {"pred": 1}, r"F1: the rows in 'preds' have no 'label'; they have \['pred'\]"),
     ],

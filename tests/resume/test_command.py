@@ -188,7 +188,7 @@ def test_a_changed_config_is_refused_by_its_key_unless_allowed(lab: Lab, tmp_pat
 def test_what_has_not_changed_cannot_be_allowed(lab: Lab, tmp_path: Path) -> None:
     record = stopped(lab, tmp_path)
     assert lab.command(tmp_path, "resume", str(record), "--allow", "optim.lrr", *CPU) == 2
-    assert "--allow optim.lrr: nothing of that name has changed" in text_of(tmp_path)
+    assert "--allow optim.lrr: no change with that name" in text_of(tmp_path)
 
 
 def test_what_does_no_harm_is_told(lab: Lab, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alchemy.tasks.alignment import between_words, looked_at, words_of
+from alchemy.tasks.alignment import align_tokens, align_words, word_indices
 from alchemy.text import BPE, Characters, SubwordNMT, Tokenizer, Words
 
 TEXT = "ein hund läuft"
@@ -25,7 +25,7 @@ def tokenizers() -> dict[str, Tokenizer]:
 def test_every_token_knows_its_word(kind: str) -> None:
     tokenizer = tokenizers()[kind]
     ids = tokenizer.encode(TEXT)
-    found = words_of(tokenizer, ids)
+    found = word_indices(tokenizer, ids)
     for number, word in enumerate(TEXT.split()):
         pieces = [token for token, place in zip(ids, found, strict=True) if place == number]
         assert tokenizer.decode(pieces).strip() == word
@@ -34,10 +34,10 @@ def test_every_token_knows_its_word(kind: str) -> None:
 
 def test_each_token_has_the_one_that_it_looks_at_most_and_no_end() -> None:
     weights_TS = torch.tensor([[0.1, 0.2, 0.7], [0.5, 0.4, 0.1], [0.0, 0.0, 1.0]])
-    assert looked_at(weights_TS) == [(1, 0), (0, 1)]
-    assert looked_at(torch.ones(3, 1)) == []  # of a source that is nothing but its end
-    assert looked_at(torch.ones(1, 3)) == []
+    assert align_tokens(weights_TS) == [(1, 0), (0, 1)]
+    assert align_tokens(torch.ones(3, 1)) == []  # of a source that is nothing but its end
+    assert align_tokens(torch.ones(1, 3)) == []
 
 
 def test_the_pairs_of_a_word_are_those_of_its_tokens() -> None:
-    assert between_words([(0, 0), (1, 1), (3, 2), (2, 3)], [0, 0, None, 1], [0, 0, 1, 2]) == [(0, 0), (1, 1)]
+    assert align_words([(0, 0), (1, 1), (3, 2), (2, 3)], [0, 0, None, 1], [0, 0, 1, 2]) == [(0, 0), (1, 1)]

@@ -86,30 +86,35 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         "text,label\na day,good\n",
         {},
         {"kind": "regression"},
-        r"kind = 'regression', and a sample of kind = 'single': its label is 'good'; set kind = \"single\" in \[task\]",
+        r"kind = 'regression', but a sample has kind = 'single': its label is 'good'; set kind = \"single\" in",
     ),
     "numbers for words": (
         "text,label\na day,1.5\na sun,2.0\n",
         {"kind": "regression"},
         {},
-        r"kind = 'single', and a sample of kind = 'regression': its label is 1.5; set kind = \"regression\"",
+        r"kind = 'single', but a sample has kind = 'regression': its label is 1.5; set kind = \"regression\"",
     ),
     "several for one": (
         'text,labels\na day,"a,b"\n',
         {"kind": "multi"},
         {},
-        r"a sample of kind = 'multi': its labels is \['a', 'b'\]; set kind = \"multi\" in \[task\]",
+        r"a sample has kind = 'multi': its labels is \['a', 'b'\]; set kind = \"multi\" in \[task\]",
     ),
     "one for several": ("text,label\na day,a\n", {}, {"kind": "multi"}, 'or kind = "multi" in the processor'),
     "a pair that is not read": (
         "text,pair,label\na day,sun,a\n",
         {"pair": "pair"},
         {},
-        "pair = false, and a sample has text, pair, label; pairs need pair = true",
+        "pair = false, but a sample has text, pair, label; for text pairs, set pair = true",
     ),
-    "no pair": ("text,label\na day,a\n", {}, {"pair": True}, "pair = true, and a sample has text, label; pairs need"),
-    "no labels": ("text,other\na day,a\n", {}, {}, "there is no 'label' to learn, only text; name its column"),
-    "no numbers": ("text\na day\n", {}, {"kind": "regression"}, "there is no 'label' to learn, only text"),
+    "no pair": (
+        "text,label\na day,a\n",
+        {},
+        {"pair": True},
+        "pair = true, but a sample has text, label; for text pairs",
+    ),
+    "no labels": ("text,other\na day,a\n", {}, {}, "no field 'label' to learn from, only text; set its column"),
+    "no numbers": ("text\na day\n", {}, {"kind": "regression"}, "no field 'label' to learn from, only text"),
 }
 
 
@@ -167,13 +172,13 @@ def test_a_model_of_another_task_is_told(kind: str, model: str, tmp_path: Path) 
     cfg = made(tmp_path, kind)
     cfg["model"]["type"] = f"alchemy.models.{MODELS[model]}"
     goes = {"classes": "Classification", "tagging": "Tagging", "relation": "Relation"}[model]
-    refused(cfg, rf"{MODELS[model]} reads '{READS[model]}', and the samples of .* goes with alchemy.tasks.{goes}")
+    refused(cfg, rf"{MODELS[model]} reads '{READS[model]}', but the samples of .* with alchemy.tasks.{goes}")
 
 
 def test_a_model_of_another_kind_is_told(tmp_path: Path) -> None:
     cfg = made(tmp_path)
     cfg["model"]["kind"] = "multi"
-    refused(cfg, "TextClassifier reads 'label_hot', and the samples of Classification have text, label, label_id")
+    refused(cfg, "TextClassifier reads 'label_hot', but the samples of Classification have text, label, label_id")
 
 
 def tagged(root: Path, **task: Any) -> dict[str, Any]:
@@ -195,7 +200,7 @@ def test_tags_that_the_scheme_forbids_are_counted_in_every_split(
 ) -> None:
     run_task(tagged(tmp_path, labels=labels), raise_errors=True)
     for split in ("train", "dev"):
-        (found,) = [text for text in warnings if text.startswith(f"{split}: 1 of 4 texts have tags that BIO forbids")]
+        (found,) = [text for text in warnings if text.startswith(f"{split}: 1 of 4 texts have tags that violate BIO")]
         assert "data.txt:10" in found
 
 
@@ -207,7 +212,7 @@ def test_tags_of_another_scheme_are_told(tmp_path: Path) -> None:
         data["dev"] = {**data["dev"], "pipes": [{**data["dev"]["pipes"][0], "path": str(tmp_path / "dev.txt")}]}
         (tmp_path / "data.txt").write_text("小 B-NAME\n明 I-NAME\n\n" * 3)
         refused(cfg, r"dev.txt:1 \[task.datasets.dev\] the tag 'E-NAME' is not a BIO")
-    refused(tagged(tmp_path, labels=["O", "B-NAME", "E-NAME"]), "'E-NAME' is not a BIO.*name the scheme")
+    refused(tagged(tmp_path, labels=["O", "B-NAME", "E-NAME"]), "'E-NAME' is not a BIO.*set the tagging scheme")
 
 
 def test_the_types_that_a_processor_lists_are_no_tags(tmp_path: Path) -> None:
@@ -221,10 +226,10 @@ def test_the_types_that_a_processor_lists_are_no_tags(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["\u200b\ufeff", " \u200d\n", "\u00ad"])
 def test_a_text_in_which_there_is_nothing_to_see_is_empty(text: str, tmp_path: Path) -> None:
-    with pytest.raises(AlchemyError, match="expected a text that is not empty"):
+    with pytest.raises(AlchemyError, match="expected a non-empty string"):
         texts_of(text, "text")
     (tmp_path / "a.csv").write_text(f'text\none\n"{text.strip()}"\n')
-    with pytest.raises(AlchemyError, match=r"a.csv:3 the text is .*, expected a text that is not empty"):
+    with pytest.raises(AlchemyError, match=r"a.csv:3 the text is .*, expected a non-empty string"):
         TextClassification(str(tmp_path / "a.csv"))
     (tmp_path / "a.tsv").write_text(f"one\teins\ntwo\t{text.strip()}\n")
     with pytest.raises(AlchemyError, match=r"a.tsv:2 the target is empty"):

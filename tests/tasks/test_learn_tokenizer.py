@@ -72,24 +72,24 @@ def test_encoded_samples_are_kept_when_asked_for(tmp_path: Path, monkeypatch: py
 
 
 def test_what_cannot_be_is_told_before_the_first_step(tmp_path: Path) -> None:
-    refused(config(tmp_path, "relation", other="Othr"), "other = 'Othr' is none of the labels; did you mean 'Other'")
-    refused(config(tmp_path, "tagging", scheme="BIO"), r"data.txt:1 .*'E-NAME' is not a BIO.*name the scheme")
-    refused(config(tmp_path, "classes", learn={"min_freq": 2}), "Words does not learn with min_freq")
-    refused(config(tmp_path, "classes", pair=True), r"data.txt:1 .*pair = true, and a sample has text, label")
+    refused(config(tmp_path, "relation", other="Othr"), "other = 'Othr' is not one of the labels; did you mean 'Other'")
+    refused(config(tmp_path, "tagging", scheme="BIO"), r"data.txt:1 .*'E-NAME' is not a BIO.*set the tagging scheme")
+    refused(config(tmp_path, "classes", learn={"min_freq": 2}), "Words cannot be trained with min_freq")
+    refused(config(tmp_path, "classes", pair=True), r"data.txt:1 .*pair = true, but a sample has text, label")
     Words.train(["other words, in another language"]).save(tmp_path / "strange")
     strange = str(tmp_path / "strange")
     refused(config(tmp_path, "classes", tokenizer=strange), r"52 of 52 tokens of the first texts are not in the vocab")
     cfg = config(tmp_path, "tagging")
-    refused({**cfg, "criterion": {"type": "alchemy.nn.losses.CrossEntropy"}}, "a chain of tags is its own loss")
+    refused({**cfg, "criterion": {"type": "alchemy.nn.losses.CrossEntropy"}}, "a CRF defines its own loss")
     cfg["model"]["encoder"] = {"type": "alchemy.models.fasttext.NGrams", "dim": 8, "buckets": 10}
-    refused(cfg, "Tagger needs a vector of each token, which NGrams does not give")
+    refused(cfg, "Tagger needs one vector per token, but NGrams does not return them")
     cfg = config(tmp_path, "classes")
     cfg["task"]["datasets"]["train"] = {
         "pipes": [{"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": [str(tmp_path / "data.txt")]}]
     }
     cfg["task"]["datasets"]["train"]["pipes"].append({"type": "alchemy.pipeline.itr.LineOpener"})
     refused(
-        cfg | {"task": cfg["task"] | {"labels": ["a", "b"], "tokenizer": strange}}, "samples by their number.*ItrToLst"
+        cfg | {"task": cfg["task"] | {"labels": ["a", "b"], "tokenizer": strange}}, "needs indexable data.*ItrToLst"
     )
 
 
@@ -97,14 +97,14 @@ def test_a_text_that_the_model_cannot_take_is_told_with_its_line(tmp_path: Path)
     cfg = config(tmp_path, "classes")
     cfg["model"]["encoder"] = {"type": "alchemy.models.encoders.Transformer", "dim": 8, "heads": 2, "max_length": 3}
     refused(cfg, r"data.txt:\d+: a text has 4 tokens, more than max_length = 3; set long to")
-    refused(cfg | {"task": cfg["task"] | {"max_length": 9}}, "max_length = 9, and the model takes 3 tokens")
+    refused(cfg | {"task": cfg["task"] | {"max_length": 9}}, "max_length = 9, but the model takes at most 3 tokens")
 
 
 def test_a_record_is_not_gone_on_with_by_other_numbers_of_labels(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("good\nbad\n")
     first = run_task(config(tmp_path, "classes", labels=str(tmp_path / "labels.txt")), raise_errors=True)
     (tmp_path / "labels.txt").write_text("bad\ngood\n")
-    with pytest.raises(Refused, match="a number is another label"):
+    with pytest.raises(Refused, match="ids would change their meaning"):
         alchemy.resume(
             first.record_dir, overrides=["sched.epochs=13"], allow=["sched.epochs", "data"], raise_errors=True
         )

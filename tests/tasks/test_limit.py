@@ -18,7 +18,7 @@ from tests.tasks.pairs import config as pairs_config
 from tests.tasks.texts import BMES, MARKED, TEXTS, config, refused
 
 LONG = "on and " * 2000
-CUT = "1 of {} texts are longer than 1,024 tokens and are cut"
+CUT = "truncated 1 of {} texts that exceed 1,024 tokens"
 
 
 def with_long(root: Path, kind: str, **task: Any) -> dict[str, Any]:
@@ -37,19 +37,19 @@ def with_long(root: Path, kind: str, **task: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("kind", "count"), [("classes", 17), ("relation", 13), ("tagging", 13)])
 def test_texts_without_a_limit_are_cut_and_counted(kind: str, count: int, tmp_path: Path, warnings: list[str]) -> None:
     result = run_task(with_long(tmp_path, kind), raise_errors=True)
-    told = [line for line in warnings if "are cut" in line]
+    told = [line for line in warnings if "truncated " in line]
     assert len(told) == 2 and all(CUT.format(count) in line for line in told)  # of train, and of dev
     asked = {"classes": LONG, "relation": f"<e1> a </e1> <e2> b </e2> {LONG}", "tagging": "在" * 4000}[kind]
     warnings.clear()
     with alchemy.load(result.record_dir) as model:
         answers = model.predict([asked, asked])
         model.predict([asked])
-    assert len(answers) == 2 and len([line for line in warnings if "2 of 2 texts are longer" in line]) == 1
+    assert len(answers) == 2 and len([line for line in warnings if "truncated 2 of 2 texts" in line]) == 1
 
 
 def test_a_limit_of_the_config_is_held_instead(tmp_path: Path, warnings: list[str]) -> None:
     run_task(with_long(tmp_path, "classes", max_length=4000), raise_errors=True)
-    assert not [line for line in warnings if "are cut" in line]
+    assert not [line for line in warnings if "truncated " in line]
     refused(
         with_long(tmp_path, "classes", max_length=3999), "data.txt:17: a text has 4000 tokens, more than max_length"
     )
@@ -73,17 +73,15 @@ def test_a_mark_beyond_the_limit_is_told_before_the_training(tmp_path: Path) -> 
     cfg = with_long(tmp_path, "relation")
     (tmp_path / "data.txt").write_text("\n".join([*MARKED, f"cause\t{LONG} <e1> rain </e1> <e2> mud </e2>"]))
     cfg["sched"]["pipes"] = [{"type": "tests.toy.FailAt", "step": 0}]
-    refused(cfg, r"data.txt:13: .*lies beyond the end of the row; set a larger max_length")
+    refused(cfg, r"data.txt:13: .*was truncated; increase max_length")
 
 
 def test_a_translation_refuses_what_is_longer(corpora: Path, tmp_path: Path) -> None:
     cfg = pairs_config(corpora, tmp_path, max_length=4)
-    with pytest.raises(
-        AlchemyError, match=r"train.en:\d+ .*the source has 5 tokens, and at most 4 are read.*max_length"
-    ):
+    with pytest.raises(AlchemyError, match=r"train.en:\d+ .*the source has 5 tokens, but the limit is 4.*max_length"):
         run_task(cfg, raise_errors=True)
     cfg["model"]["network"] = {**cfg["model"]["network"], "places": "learned", "max_positions": 3}
-    with pytest.raises(AlchemyError, match="max_length = 4, and the network takes 3 tokens"):
+    with pytest.raises(AlchemyError, match="max_length = 4, but the network takes at most 3 tokens"):
         run_task(cfg, raise_errors=True)
 
 

@@ -69,9 +69,12 @@ def test_a_record_that_was_trained_on_short_texts_reads_long_ones(tmp_path: Path
 def test_windows_that_cannot_be_are_told(tmp_path: Path) -> None:
     refused(long_config(tmp_path, "classes", max_length=0), "long = 'windows' needs a max_length")
     refused(long_config(tmp_path, "classes", pair=True), "long = 'windows' needs one text, not pairs")
-    refused(long_config(tmp_path, "classes", overlap=8), "overlap = 8 leaves nothing new")
+    refused(long_config(tmp_path, "classes", overlap=8), "overlap = 8, a window adds no new tokens")
     refused(long_config(tmp_path, "classes", overlap=-1), "overlap must be")
-    refused(long_config(tmp_path, "classes", max_length=9), "windows have max_length = 9 tokens, and the model takes 8")
+    refused(
+        long_config(tmp_path, "classes", max_length=9),
+        "windows have max_length = 9 tokens, but the model takes at most 8",
+    )
     cfg = long_config(tmp_path, "classes")
     cfg["model"]["encoder"] = {"type": "alchemy.models.fasttext.NGrams", "dim": 8, "buckets": 10}
-    refused(cfg, "TextClassifier needs a vector of each token, which NGrams does not give")
+    refused(cfg, "TextClassifier needs one vector per token, but NGrams does not return them")

@@ -41,7 +41,7 @@ def test_a_share_of_the_words_is_unknown_in_training_only(kind: Any) -> None:
 
 
 def test_words_become_unknown_only_where_the_tokenizer_has_such_a_word() -> None:
-    with pytest.raises(AlchemyError, match="word_dropout puts the unknown word in place of others"):
+    with pytest.raises(AlchemyError, match="word_dropout needs an unknown token"):
         Embedding(Utf8(), word_dropout=0.1)
 
 

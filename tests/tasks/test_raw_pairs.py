@@ -140,8 +140,8 @@ def test_a_resume_and_a_cache_give_the_same_run(texts: Path, tmp_path: Path, mon
     ("task", "message"),
     [
         ({"tokenizer": "alchemy.text.Folder"}, "alchemy.text.Folder cannot learn from texts"),
-        ({"learn": {"sizes": 9}}, "BPE does not learn with sizes, size"),
-        ({"data": {"dev": "dev.tsv"}}, "nothing tells the tokenizer of the source; add .task.datasets.train"),
+        ({"learn": {"sizes": 9}}, "BPE cannot be trained with sizes, size"),
+        ({"data": {"dev": "dev.tsv"}}, "the tokenizer of the source is unknown; add .task.datasets.train"),
     ],
 )
 def test_what_cannot_be_learnt_is_told(texts: Path, tmp_path: Path, task: dict[str, Any], message: str) -> None:

@@ -131,7 +131,7 @@ def test_a_text_begins_as_it_is_told(corpora: Path, tmp_path: Path) -> None:
     with alchemy.load(str(run_task(cfg, raise_errors=True).record_dir)) as model:
         begun, free = model.predict(texts)
         assert begun["pred"].startswith("kater läuft") and free["pred"] == model.predict(["a dog"])[0]["pred"]
-        with pytest.raises(AlchemyError, match=r"items\[0\] the prefix is 3, expected a text"):
+        with pytest.raises(AlchemyError, match=r"items\[0\] the prefix is 3, expected a string"):
             model.predict([{"text": "a", "prefix": 3}])
 
 
@@ -139,7 +139,7 @@ def test_a_record_without_a_search_says_what_it_lacks(corpora: Path, tmp_path: P
     cfg = config(corpora, tmp_path, search={})
     cfg["sched"]["epochs"] = 1
     record = str(run_task(cfg, raise_errors=True).record_dir)
-    with alchemy.load(record) as model, pytest.raises(AlchemyError, match=r"no table `search`.*BeamSearch"):
+    with alchemy.load(record) as model, pytest.raises(AlchemyError, match=r"no `search` table.*BeamSearch"):
         model.predict(["a dog"])
 
 
@@ -154,7 +154,7 @@ def test_sentences_longer_than_the_places_are_told_before_training_or_left_out(c
     cfg = config(corpora, tmp_path)
     cfg["sched"]["epochs"] = 1
     cfg["model"]["network"] = NETWORKS["transformer"] | {"places": "learned", "max_positions": 4}
-    with pytest.raises(AlchemyError, match=r"train.en:\d+ .*the source has 5 tokens, and the network takes 4"):
+    with pytest.raises(AlchemyError, match=r"train.en:\d+ .*the source has 5 tokens, but the network takes at most 4"):
         run_task(cfg, raise_errors=True)
     for split in cfg["task"]["datasets"].values():
         split["too_long"] = "skip"
@@ -176,6 +176,6 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     refused("nbest = 9 must be at most beam = 5", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
     Words.train(["a dog"]).save(tmp_path / "words")
     both = {f"{side}_tokenizer": str(tmp_path / "words") for side in ("source", "target")}
-    refused(r"train.en gives 'source' other ids than \S+words", **both)
+    refused(r"train.en gives 'source' different ids than \S+words", **both)
     refused("alignments must be one of '', 'words', 'tokens', not the string 'word'", alignments="word")
-    refused("nothing tells the tokenizer of the source", datasets={"train": {"pipes": []}})
+    refused("the tokenizer of the source is unknown", datasets={"train": {"pipes": []}})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from alchemy.verify.nan_origin import stains
+from alchemy.verify.nan_origin import find_nonfinite
 
 NAN, INF = float("nan"), float("inf")
 ONE_BAD = torch.tensor([[1.0, 2.0], [1.0, NAN], [3.0, 4.0]])
@@ -27,4 +27,4 @@ ONE_BAD = torch.tensor([[1.0, 2.0], [1.0, NAN], [3.0, 4.0]])
     ],
 )
 def test_each_is_named(batch, ids, told):
-    assert list(map(str, stains(batch, ids))) == told
+    assert list(map(str, find_nonfinite(batch, ids))) == told

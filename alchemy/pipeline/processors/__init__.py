@@ -1,4 +1,4 @@
-"""Files of well-known formats as lists of samples: a processor is the first pipe of a chain."""
+"""Processors: source pipes that read well-known file formats and start a chain."""
 
 from __future__ import annotations
 

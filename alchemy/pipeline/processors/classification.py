@@ -1,4 +1,4 @@
-"""Texts with a label, with several labels, or with a number."""
+"""Processor for text classification, multi-label classification and regression data."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from alchemy.pipeline.processors.labels import keep_labels, read_labels, target_
 from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 Fields = Callable[[Any], dict[str, Any]]
-LABELS = ("label", "labels")  # the columns in which labels are looked for
+LABELS = ("label", "labels")  # columns searched for labels
 
 
 @DataPipeline.register()
 class TextClassification(FromFiles, LstDataPipeline):
-    """Texts, or pairs of texts, of csv, tsv or jsonl files, or of lines `label text`.
+    """Reads texts or text pairs from csv, tsv or jsonl files, or from lines of the form `label text`.
 
-    A sample has `text`, `pair` where that column is named, and, unless the file has no labels: `label` and
-    `label_id`; with `kind = "multi"` the lists `labels` and `label_ids`; with `kind = "regression"` a number as
-    `label`. Ids are there when `labels` is: a list, or a file with one a line. Columns are names of the header, or
-    numbers from 0 for files without one. Without `label` the column is `label` or `labels`, if there is such a one.
+    A sample has `text`, and `pair` if that column is set. If the file has labels, it also has `label` and `label_id`;
+    with `kind = "multi"` the lists `labels` and `label_ids`; with `kind = "regression"` a number as `label`. Ids
+    require `labels`: a list, or a file with one label per line. Columns are header names, or indices from 0 for files
+    without a header. `label` defaults to the column `label` or `labels`, if the file has one.
     """
 
     def __init__(
@@ -65,45 +65,43 @@ class TextClassification(FromFiles, LstDataPipeline):
         parts = [text_field("text", table.cell(self.text))]
         if self.pair != "":
             parts.append(text_field("pair", table.cell(self.pair)))
-        parts.append(label_fields(table, self.label, self._targets()))
+        parts.append(label_fields(table, self.label, self._label_parser()))
         return convert_rows(table.rows, lambda row: {key: value for part in parts for key, value in part(row).items()})
 
-    def _targets(self) -> Fields:
+    def _label_parser(self) -> Fields:
         match self.kind:
             case "single":
                 return self.known.single
             case "multi":
-                return lambda cell: self.known.several(self._several(cell))
+                return lambda cell: self.known.several(self._split_labels(cell))
         return lambda cell: {"label": target_of(cell)}
 
-    def _several(self, cell: object) -> list[Any]:
-        """An empty cell is a text without labels, which is well formed."""
+    def _split_labels(self, cell: object) -> list[Any]:
+        """Return the labels of a cell; an empty cell is valid and means no labels."""
         if isinstance(cell, list):
             return cell
         if not isinstance(cell, str):
-            raise BadRow(
-                f"the labels are {shorten(cell)}, expected a list, or a text with {self.separator!r} between them"
-            )
+            raise BadRow(f"the labels are {shorten(cell)}, expected a list or a string separated by {self.separator!r}")
         if cell.lstrip().startswith("["):
             with contextlib.suppress(ValueError):
-                return json.loads(cell)  # as tables that were written from lists have them
+                return json.loads(cell)  # tables written from lists contain JSON
         return [part for part in cell.split(self.separator) if part.strip()]
 
 
 def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
-    """Takes a text out of a row; one that is empty, or no text, makes the row a bad one."""
+    """Return a function that reads a text from a row; an empty or non-string value raises BadRow."""
 
     def field(row: object) -> dict[str, Any]:
         text = cell(row)
         if not isinstance(text, str) or is_blank(text):
-            raise BadRow(f"the {name} is {shorten(text)}, expected a text that is not empty")
+            raise BadRow(f"the {name} is {shorten(text)}, expected a non-empty string")
         return {name: text}
 
     return field
 
 
 def label_fields(table: OpenTable, label: str | int | None, fields: Fields) -> Fields:
-    """Takes the label out of a row, where the file has labels and they are wanted."""
+    """Return a function that reads the label fields of a row; it returns no fields for unlabeled data."""
     if (column := _label_column(table, label)) == "":
         return _unlabeled if label is None and table.keyed else lambda row: {}
     cell = table.cell(column)
@@ -111,19 +109,19 @@ def label_fields(table: OpenTable, label: str | int | None, fields: Fields) -> F
 
 
 def _unlabeled(row: Mapping[str, object]) -> dict[str, Any]:
-    """The first object of a file decides whether it has labels: those of a later one are not dropped in silence."""
+    """Raise BadRow for a label that the first row lacks: the first row decides whether a file is labeled."""
     found = next((name for name in LABELS if name in row), "")
     if found:
-        raise BadRow(f"has a {found!r}, and the first row has none: give label = {found!r}, or label = ''")
+        raise BadRow(f"has a {found!r}, but the first row has none: set label = {found!r} or label = ''")
     return {}
 
 
 def _label_column(table: OpenTable, label: str | int | None) -> str | int:
-    """The column of the labels; "" where there is none, or none is wanted."""
+    """Return the label column; "" if there is none or labels are disabled."""
     if label is None:
         found = next((name for name in LABELS if table.has(name)), "")
         if not found:
-            logger.info("{} has no column 'label' or 'labels': its samples have no label", table.path)
+            logger.info("{} has no column 'label' or 'labels': its samples are unlabeled", table.path)
         return found
     if label != "" and table.names and not table.has(label):
         try:

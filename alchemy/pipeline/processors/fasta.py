@@ -1,4 +1,4 @@
-"""Sequences of amino acids or bases, with a number in their headers."""
+"""Processor for FASTA files of amino acid or base sequences."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 
 @DataPipeline.register()
 class Fasta(FromFiles, LstDataPipeline):
-    """FASTA files: a header `>index|mutation|effect`, and the lines of a sequence below it.
+    """Reads FASTA files: a header such as `>index|mutation|effect`, followed by the lines of a sequence.
 
-    A sample has the parts of its header as `header`, the `sequence` in capitals, and with `target` (-1: the last part)
-    that number as `label`. A letter that is not in `alphabet` makes the row bad, or becomes `unknown`.
+    A sample has the parts of its header as `header` and the `sequence` in upper case; with `target`, the index of a
+    header part (-1: the last), that number is the `label`. A letter outside `alphabet` makes the row bad, or is
+    replaced by `unknown`.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Fasta(FromFiles, LstDataPipeline):
     ) -> None:
         super().__init__()
         self.path, self.target, self.separator, self.encoding = path, target, separator, encoding
-        self.alphabet, self.unknown = alphabet.upper(), unknown  # as the sequences, which come in capitals
+        self.alphabet, self.unknown = alphabet.upper(), unknown  # sequences are converted to upper case too
         self.letters = set(self.alphabet + unknown)
         self.fill(path, self._read, bad)
 
@@ -47,9 +48,9 @@ class Fasta(FromFiles, LstDataPipeline):
     def _sample(self, entry: list[str]) -> dict[str, Any]:
         header, *lines = entry
         if not header.startswith(">"):
-            raise BadRow(f"{header[:20]!r} stands before the first header, expected a line with > in front")
+            raise BadRow(f"{header[:20]!r} comes before the first header, expected a line that starts with >")
         parts = header[1:].strip().split(self.separator)
-        sequence = self._checked("".join("".join(lines).split()).upper(), lines)
+        sequence = self._check_sequence("".join("".join(lines).split()).upper(), lines)
         sample: dict[str, Any] = {"header": parts, "sequence": sequence}
         return sample if self.target is None else sample | {"label": self._number(parts, self.target)}
 
@@ -59,7 +60,7 @@ class Fasta(FromFiles, LstDataPipeline):
         except IndexError as error:
             raise BadRow(f"the header has {len(parts)} parts, expected a number in part {target}") from error
 
-    def _checked(self, sequence: str, lines: list[str]) -> str:
+    def _check_sequence(self, sequence: str, lines: list[str]) -> str:
         if not sequence:
             raise BadRow("the sequence is empty")
         strange = sorted(set(sequence) - self.letters)
@@ -67,13 +68,13 @@ class Fasta(FromFiles, LstDataPipeline):
             below = next(n for n, line in enumerate(lines, 1) if set(strange) & set(line.upper()))
             letter = next(letter for letter in lines[below - 1].upper() if letter in strange)
             raise BadRow(
-                f"{letter!r} is not in the alphabet {self.alphabet}; unknown = 'X' would replace it", below=below
+                f"{letter!r} is not in the alphabet {self.alphabet}; set unknown = 'X' to replace it", below=below
             )
         return sequence.translate({ord(letter): self.unknown for letter in strange})
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """The lines of each entry, its header first; empty lines, and remarks, count as lines of a sequence."""
+    """Yield the first line number and the lines of each entry, header first; comments become empty lines."""
     lines = ["" if line.startswith(";") else line for line in lines]
     start = next((place for place, line in enumerate(lines) if line.strip()), len(lines))
     for place in range(start + 1, len(lines) + 1):

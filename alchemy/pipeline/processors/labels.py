@@ -1,4 +1,4 @@
-"""The labels that a data set knows, and the number of each."""
+"""Read label lists, convert labels to ids and save them in the record."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from alchemy.records.labels import labels_file, read_names
 
 
 class LabelNames:
-    """The labels of a data set; the number of a label is its place. With `by = "index"` the files have these numbers.
+    """The labels of a dataset; the id of a label is its position. With `by = "index"`, files contain these ids.
 
-    Without a list every label is taken as it is, and has no number.
+    Without a list, every label is accepted and has no id.
     """
 
     def __init__(self, names: Sequence[str] = (), by: str = "name") -> None:
@@ -37,7 +37,7 @@ class LabelNames:
             return self.written[text]
         if self.by == "index":
             raise BadRow(f"label {shorten(text)} is not an index from 0 to {len(self.names) - 1}")
-        raise BadRow(f"there is no label {shorten(text)}, expected {in_short(self.names)}{self._hint(text)}")
+        raise BadRow(f"unknown label {shorten(text)}, expected {in_short(self.names)}{self._hint(text)}")
 
     def single(self, cell: object) -> dict[str, Any]:
         if not self.names:
@@ -52,13 +52,13 @@ class LabelNames:
         return {"labels": [self.names[number] for number in numbers], "label_ids": numbers}
 
     def numbers(self, field: str, names: Sequence[str]) -> dict[str, list[int]]:
-        """A field with the numbers of many labels; no field where there are no numbers."""
+        """Return a field with the ids of many labels, or no field if labels have no ids."""
         if not self.names:
             return {}
         try:
             return {field: [self.index[name] for name in names]}
         except KeyError:
-            return {field: list(map(self.number, names))}  # tells what is wrong
+            return {field: list(map(self.number, names))}  # raises a detailed error
 
     def _hint(self, text: str) -> str:
         if text.isdecimal():
@@ -68,25 +68,25 @@ class LabelNames:
 
 
 def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str = "labels") -> LabelNames:
-    """The labels of a list, or of a file: one a line, or JSON as a record keeps it."""
+    """Return the labels of a list, or of a file: one per line, or the JSON file of a record."""
     if labels is None:
         return LabelNames()
     if isinstance(labels, str | Path):
         file = check_file(labels)
         labels = _names_in(file) if file.suffix != ".json" else read_names(file)
     if not isinstance(labels, Iterable):
-        hint = f'give {what} = ["good", "bad"], or the name of a file with one a line'
+        hint = f'set {what} = ["good", "bad"], or the name of a file with one per line'
         raise AlchemyError(f"{what} is {labels!r}, expected a list of names", hint=hint)
-    names = [str(name).strip() for name in labels]  # as those of a file, and of its rows
+    names = [str(name).strip() for name in labels]  # names in files and rows are stripped too
     if not all(names) or not names or len(set(names)) < len(names):
         twice = next((name for name in names if name and names.count(name) > 1), None)
         empty = f"{what} has an empty name" if names else f"{what} is an empty list"
-        raise AlchemyError(empty if twice is None else f"{what} has {twice!r} twice")
+        raise AlchemyError(empty if twice is None else f"{what} has a duplicate: {twice!r}")
     return LabelNames(names, by)
 
 
 def keep_labels(names: Sequence[str], field: str) -> None:
-    """Puts the names that the numbers of a field stand for into the record of the current run."""
+    """Save the label names for the ids of a field in the record of the current run."""
     record = sym_tbl().record_dir
     if record is None or not names:
         return
@@ -95,21 +95,21 @@ def keep_labels(names: Sequence[str], field: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, json.dumps(list(names), ensure_ascii=False, indent=1) + "\n")
     elif (there := read_names(file)) != list(names):
-        text = "the labels of {!r} are {}, and {} has {}: the same number may stand for another label"
+        text = "the labels of {!r} are {}, but {} has {}: the same id may mean another label"
         logger.warning(text, field, in_short(names), file, in_short(there))
 
 
 def name_of(cell: object) -> str:
-    """A label as text: what csv has, and JSON may have."""
+    """Return a label as a string; JSON files may contain integers."""
     if isinstance(cell, bool) or not isinstance(cell, str | int):
-        raise BadRow(f"the label is {shorten(cell)}, expected a text")
+        raise BadRow(f"the label is {shorten(cell)}, expected a string")
     if not (name := str(cell).strip()):
         raise BadRow("the label is empty")
     return name
 
 
 def target_of(cell: Any) -> float:
-    """The target of a regression."""
+    """Return the regression target of a cell."""
     try:
         number = math.nan if isinstance(cell, bool) else float(cell)
     except (TypeError, ValueError, OverflowError):
@@ -120,7 +120,7 @@ def target_of(cell: Any) -> float:
 
 
 def hot(label_ids: Sequence[int], *, size: int) -> list[float]:
-    """Numbers of labels as zeros and ones, the way a loss over many labels takes them.
+    """Convert label ids to a multi-hot vector, as a multi-label loss expects.
 
     >>> hot([0, 2], size=4)
     [1.0, 0.0, 1.0, 0.0]
@@ -129,23 +129,23 @@ def hot(label_ids: Sequence[int], *, size: int) -> list[float]:
         isinstance(number, Integral) and not isinstance(number, bool) and 0 <= number < size for number in label_ids
     )
     if not whole:
-        text = f"hot: the labels are {shorten(label_ids)}, expected a list of whole numbers from 0 to {size - 1}"
-        raise AlchemyError(text, hint="give the field of the numbers, and the number of labels as size")
+        text = f"hot: the labels are {shorten(label_ids)}, expected a list of integers from 0 to {size - 1}"
+        raise AlchemyError(text, hint="pass the field with the label ids, and the number of labels as size")
     chosen = set(label_ids)
     return [float(number in chosen) for number in range(size)]
 
 
 def _names_in(path: Path) -> list[str]:
-    """One name a line; an empty line or a name that was there before would shift the numbers of all others."""
+    """Read one name per line; raise on an empty line or a duplicate, which would shift the ids of later labels."""
     seen: dict[str, int] = {}
     lines = [(number, line.strip()) for number, line in read_lines(path)]
     while lines and not lines[-1][1]:
         lines.pop()
     for number, name in lines:
         if not name or name in seen:
-            what = f"the label {name!r} stands in line {seen[name]} already" if name else "the line is empty"
-            raise AlchemyError(what, where=f"{path}:{number}", hint="a file of labels has one name a line")
+            what = f"duplicate label {name!r}, first on line {seen[name]}" if name else "the line is empty"
+            raise AlchemyError(what, where=f"{path}:{number}", hint="a label file has one name per line")
         seen[name] = number
     if not seen:
-        raise AlchemyError(f"{path} has no labels", hint="a file of labels has one name a line")
+        raise AlchemyError(f"{path} has no labels", hint="a label file has one name per line")
     return list(seen)

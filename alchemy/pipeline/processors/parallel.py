@@ -1,4 +1,4 @@
-"""Sentences and their translations, line by line."""
+"""Processor for parallel text: sentences and their translations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 @DataPipeline.register()
 class ParallelText(FromFiles, LstDataPipeline):
-    """Files that belong together line by line, `path = ["train.en", "train.de"]`, or one table with a column a side.
+    """Reads files aligned by line, `path = ["train.en", "train.de"]`, or one table with a column per side.
 
-    A sample has a text for each of `names`. The sides must have equally many lines. An empty side makes a row bad
-    unless `empty = true`. `source` and `target` are the columns of a table, by name or number; `columns` says the same
-    for other `names`. Without them the sides are the columns of these `names`, or else the first ones.
+    A sample has a text for each of `names`. All files must have the same number of lines. An empty side makes a row bad
+    unless `empty = true`. `source` and `target` are the columns of a table, by name or index; `columns` does the same
+    for other `names`. By default the sides are the columns called `names`, or else the first columns.
     """
 
     def __init__(
@@ -45,13 +45,15 @@ class ParallelText(FromFiles, LstDataPipeline):
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding
         if isinstance(path, list):
             files = [check_file(file) for file in path]
-            self.fill(files[0], lambda _: convert_rows(_aligned(files, encoding), self._sample), bad)
+            self.fill(files[0], lambda _: convert_rows(_align_lines(files, encoding), self._sample), bad)
         else:
             layout = TableFormat(format, delimiter, encoding=encoding)
-            self.fill(path, lambda file: self._table(*self._opened(file, layout, header)), bad)
+            self.fill(path, lambda file: self._read_table(*self._open_table(file, layout, header)), bad)
 
-    def _opened(self, path: Path, layout: TableFormat, header: bool | None) -> tuple[OpenTable, Sequence[str | int]]:
-        """A table, and which of its columns are the sides."""
+    def _open_table(
+        self, path: Path, layout: TableFormat, header: bool | None
+    ) -> tuple[OpenTable, Sequence[str | int]]:
+        """Open a table and return it with the columns of its sides."""
         if self.columns:
             named = not all(isinstance(place, int) for place in self.columns)
             return open_table(path, replace(layout, header=named if header is None else header)), self.columns
@@ -59,33 +61,33 @@ class ParallelText(FromFiles, LstDataPipeline):
         if first.keyed or all(map(first.has, self.names)):
             return first, self.names
         if header is None and layout.format_of(path) == "csv":
-            hint = "give the columns of the sides, or header = false where the first row is no header"
-            raise AlchemyError(f"there are no columns {' and '.join(self.names)}", where=f"{path}:1", hint=hint)
+            hint = "set the columns of the sides, or header = false if the first row is not a header"
+            raise AlchemyError(f"no columns {' and '.join(self.names)}", where=f"{path}:1", hint=hint)
         return open_table(path, replace(layout, header=bool(header))), range(len(self.names))
 
-    def _table(self, table: OpenTable, places: Sequence[str | int]) -> Rows:
+    def _read_table(self, table: OpenTable, places: Sequence[str | int]) -> Rows:
         cells = [table.cell(place) for place in places]
         return convert_rows(table.rows, lambda row: self._sample([cell(row) for cell in cells]))
 
     def _sample(self, texts: Sequence[Any]) -> dict[str, Any]:
         for name, text in zip(self.names, texts, strict=True):
             if not isinstance(text, str):
-                raise BadRow(f"the {name} is {shorten(text)}, expected a text")
+                raise BadRow(f"the {name} is {shorten(text)}, expected a string")
             if not self.empty and is_blank(text):
-                raise BadRow(f"the {name} is empty; where that is meant, set empty = true")
+                raise BadRow(f"the {name} is empty; set empty = true to allow this")
         return dict(zip(self.names, texts, strict=True))
 
 
-def _aligned(files: list[Path], encoding: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """`(line, texts)` of files side by side; where one ends before the others no row can be trusted."""
+def _align_lines(files: list[Path], encoding: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield `(line, texts)` of aligned files; raise if they have different numbers of lines."""
     sides = [lines_of(file, encoding) for file in files]
     counts = [len(side) for side in sides]
     if len(set(counts)) > 1:
         shortest = files[counts.index(min(counts))]
-        told = ", ".join(f"{file} {count}" for file, count in zip(files, counts, strict=True))
+        counted = ", ".join(f"{file} {count}" for file, count in zip(files, counts, strict=True))
         raise AlchemyError(
-            f"the sides have different numbers of lines: {told}",
+            f"the files have different numbers of lines: {counted}",
             where=f"{shortest}:{min(counts)}",
-            hint="a line was lost or added: compare the sides backwards from the last line of the shortest",
+            hint="a line is missing or extra: compare the files backwards from the last line of the shortest",
         )
     yield from enumerate(zip(*sides, strict=True), 1)

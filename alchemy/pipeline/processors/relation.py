@@ -1,4 +1,4 @@
-"""Sentences in which two things are marked, and the relation between them."""
+"""Processor for relation classification: sentences with two marked entities."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 @DataPipeline.register()
 class Relation(FromFiles, LstDataPipeline):
-    """Rows of a label and a text such as `The <e1> company </e1> makes <e2> chairs </e2>.`, as SemEval-2010 has them.
+    """Reads a label and a text such as `The <e1> company </e1> makes <e2> chairs </e2>.`, as in SemEval-2010.
 
-    A sample has `text` without the marks, its words as `tokens`, for each mark `e1` and `e2` the characters
-    `[start, end)` that it stands around, as `e1_tokens` and `e2_tokens` the words, and `label`, `label_id`.
-    `indicators = ["$", "#"]` leaves one of these words on both sides of what was marked. `tokens = "characters"` is for
-    Chinese and the like: every character but a blank is a token, and an indicator is one.
+    A sample has `text` without the markers, its words as `tokens`, `label` and `label_id`. `e1` and `e2` are the marked
+    spans `[start, end)` in characters, `e1_tokens` and `e2_tokens` in words. `indicators = ["$", "#"]` puts one of
+    these words on both sides of each entity. With `tokens = "characters"`, for Chinese and similar scripts, every
+    character except whitespace is a token, and so is an indicator.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Relation(FromFiles, LstDataPipeline):
 
 
 class Marks:
-    """Reads texts with marks such as `<e1> .. </e1>`: the plain text, its tokens, and the places of what was marked."""
+    """Parser of texts with markers such as `<e1> .. </e1>`: the plain text, its tokens and the marked spans."""
 
     def __init__(self, marks: Sequence[str], indicators: Sequence[str] | None = None, tokens: str = "words") -> None:
         self.marks, self.indicators, self.tokens = list(marks), indicators, tokens
@@ -68,26 +68,26 @@ class Marks:
         self.mark = re.compile(rf"(\s*)<(/?)({'|'.join(map(re.escape, marks))})>(\s*)")
 
     def read(self, text: str) -> dict[str, Any]:
-        """The fields of a sample; a text without its marks is a bad row."""
+        """Return the fields of a sample; raise BadRow if a marker is missing."""
         plain, place = "", 0
         ends: dict[str, int] = {}
         for match in self.mark.finditer(text):
             plain += text[place : match.start()]
             place = match.end()
-            plain, ends[match[2] + match[3]] = self._joint(plain, match, ends)
+            plain, ends[match[2] + match[3]] = self._append_marker(plain, match, ends)
         plain = (plain + text[place:]).rstrip()
         spans = {name: self._span(ends, name) for name in self.marks}
         words = list(self.token.finditer(plain))
-        tokens = {f"{name}_tokens": list(_covered(words, *span)) for name, span in spans.items()}
+        tokens = {f"{name}_tokens": list(_word_range(words, *span)) for name, span in spans.items()}
         return {"text": plain, "tokens": [word[0] for word in words], **spans, **tokens}
 
-    def _joint(self, plain: str, match: re.Match[str], ends: dict[str, int]) -> tuple[str, int]:
-        """The text up to behind a mark, and where the marked thing begins or ends in it."""
+    def _append_marker(self, plain: str, match: re.Match[str], ends: dict[str, int]) -> tuple[str, int]:
+        """Return the text up to and including a marker, and the position where the entity starts or ends."""
         before, closes, name, after = match.groups()
         if closes + name in ends:
-            raise BadRow(f"has the mark <{closes}{name}> twice, expected it once")
+            raise BadRow(f"duplicate marker <{closes}{name}>, expected it once")
         word = self.indicators[self.marks.index(name)] if self.indicators else ""
-        # blanks inside the marks belong to them, those outside to the text; but a word ends before another begins
+        # spaces inside the markers are dropped, those outside are kept; words must not run together
         outer, inner = (after, before) if closes else (before, after)
         beyond = match.string[match.end() :][:1] if closes else plain[-1:]
         stuck = inner and beyond.isalnum() and self.tokens == "words"
@@ -100,15 +100,15 @@ class Marks:
     def _span(self, ends: dict[str, int], name: str) -> list[int]:
         for mark in (name, f"/{name}"):
             if mark not in ends:
-                raise BadRow(f"has no mark <{mark}>, expected <{name}> and </{name}> once each")
+                raise BadRow(f"missing marker <{mark}>, expected <{name}> and </{name}> once each")
         start, end = ends[name], ends[f"/{name}"]
         if start >= end:
-            raise BadRow(f"there is nothing between <{name}> and </{name}>")
+            raise BadRow(f"no text between <{name}> and </{name}>")
         return [start, end]
 
 
-def _covered(words: list[re.Match[str]], start: int, end: int) -> Iterator[int]:
-    """First and last-plus-one of the words that share a character with a span."""
+def _word_range(words: list[re.Match[str]], start: int, end: int) -> Iterator[int]:
+    """Yield the start and end, exclusive, of the words that overlap a span."""
     inside = [place for place, word in enumerate(words) if word.start() < end and start < word.end()]
     yield inside[0]
     yield inside[-1] + 1

@@ -1,4 +1,4 @@
-"""What the processors share: rows tried one by one, and the list of samples that comes of them."""
+"""Base class and helpers of the processors: read rows, convert them to samples, track file and line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Sample = dict[str, Any]
 
 
 class FromFiles:
-    """The samples of files, and file and line of each; stands before LstDataPipeline among the bases of a processor."""
+    """Mixin for processors that reads samples from files and tracks their lines; list it before LstDataPipeline."""
 
     begins: ClassVar[bool] = True
     samples: list[Sample]
     gives: Mapping[str, str] | None
 
     def fill(self, path: str | Path | list[str], read: Callable[[Path], Rows], bad: str) -> None:
-        """Reads the samples of the files one after the other, and declares the fields that they have."""
+        """Read the samples of all files and declare their fields."""
         files, ends = expand(path), []
         samples: list[Sample] = []
         lines: list[int] = []
@@ -38,8 +38,8 @@ class FromFiles:
             ends.append(len(samples))
             if begin < len(samples):
                 _check_alike(samples[0], samples[begin], f"{file}:{lines[begin]}")
-        self.samples, self.gives = checked_samples(self, samples, files), fields_of(samples[0])
-        # numbers only, as there may be millions
+        self.samples, self.gives = check_samples(self, samples, files), fields_of(samples[0])
+        # compact, since there may be millions of lines
         self._files, self._ends, self._lines = list(map(str, files)), ends, np.array(lines, np.uint32)
 
     def __getitem__(self, index: int) -> Sample:
@@ -49,34 +49,36 @@ class FromFiles:
         return len(self.samples)
 
     def where(self, index: int) -> str:
-        """The file and the line of a sample."""
+        """Return the file and line of a sample."""
         index = range(len(self))[index]
         return f"{self._files[bisect(self._ends, index)]}:{self._lines[index]}"
 
 
-def checked_samples(pipe: object, samples: list[Sample], files: Iterable[object]) -> list[Sample]:
-    """The samples; a pipe without any is an error here, not in the middle of a training."""
+def check_samples(pipe: object, samples: list[Sample], files: Iterable[object]) -> list[Sample]:
+    """Return the samples; raise if there are none, before training starts."""
     if not samples:
         named = ", ".join(map(str, files)) or "an empty list of files"
-        raise AlchemyError(f"{type(pipe).__name__} finds no samples in {named}", hint="is the file empty?")
+        raise AlchemyError(f"{type(pipe).__name__} found no samples in {named}", hint="is the file empty?")
     return samples
 
 
 def fields_of(sample: Mapping[str, object]) -> dict[str, str]:
-    """What a pipe gives: which fields there are depends on its file."""
+    """Return the fields of a sample with their types, as a pipe declares them in `gives`."""
     return {name: type(value).__name__ for name, value in sample.items()}
 
 
 def _check_alike(first: Sample, sample: Sample, where: str) -> None:
-    """The samples of a file have the fields that those of the files before have, as labels."""
+    """Raise if a file has other fields, such as labels, than the first file."""
     if sample.keys() != first.keys():
         more, fewer = sorted(sample.keys() - first.keys()), sorted(first.keys() - sample.keys())
-        text = f"unlike the first file it has {in_short(more) or 'nothing'} and lacks {in_short(fewer) or 'nothing'}"
-        raise AlchemyError(text, where=where, hint="read files of different kinds with pipes of their own")
+        text = (
+            f"fields differ from the first file: extra {in_short(more) or 'none'}, missing {in_short(fewer) or 'none'}"
+        )
+        raise AlchemyError(text, where=where, hint="read files with different fields in separate pipes")
 
 
 def convert_rows(rows: Rows, convert: Callable[[Any], Sample]) -> Iterator[tuple[int, Any]]:
-    """Rows turned into samples; a BadRow that is raised on the way stands in the place of its row."""
+    """Convert rows to samples; yield a BadRow that `convert` raises in place of its row."""
     for line, row in rows:
         try:
             yield line, row if isinstance(row, BadRow) else convert(row)

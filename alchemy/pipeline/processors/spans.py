@@ -1,4 +1,4 @@
-"""Texts with marked spans, one JSON object a line."""
+"""Processor for texts with labeled spans, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 @DataPipeline.register()
 class Spans(FromFiles, LstDataPipeline):
-    """Lines such as `{"text": "..", "spans": [[0, 2, "PER"]]}`; a span may also be `{"start", "end", "label"}`.
+    """Reads lines such as `{"text": "..", "spans": [[0, 2, "PER"]]}`; a span may also be `{"start", "end", "label"}`.
 
-    A sample has `text`, `spans` as `[start, end, label]` in characters, the end not included, and `label_ids`, one for
-    each span, when `labels` is given. `scheme` adds the characters as `tokens` and their `tags`; spans may then not
-    overlap.
+    A sample has `text`, `spans` as `[start, end, label]` in characters, end exclusive, and, if `labels` is set,
+    `label_ids`, one per span. `scheme` adds the characters as `tokens` and their `tags`; spans must then not overlap.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Spans(FromFiles, LstDataPipeline):
     def _sample(self, text: str, listed: object) -> dict[str, Any]:
         if not isinstance(listed, list):
             raise BadRow(f"the spans are {shorten(listed)}, expected a list [[start, end, label], ..]")
-        spans = [_span_of(item, len(text)) for item in listed]
+        spans = [_parse_span(item, len(text)) for item in listed]
         sample = {"text": text, "spans": spans, **self.known.numbers("label_ids", [span[2] for span in spans])}
         if self.target is None:
             return sample
@@ -61,13 +60,13 @@ class Spans(FromFiles, LstDataPipeline):
         return sample | {"tokens": list(text), "tags": tags} | self.tags.numbers("tag_ids", tags)
 
 
-def _span_of(item: object, length: int) -> list[Any]:
-    """A span as `[start, end, label]`, inside a text of some length."""
+def _parse_span(item: object, length: int) -> list[Any]:
+    """Return a span as `[start, end, label]`; raise BadRow if it is not within a text of `length` characters."""
     if isinstance(item, dict):
         item = [item.get(key) for key in ("start", "end", "label")]
     if not isinstance(item, list) or len(item) != 3 or not all(type(number) is int for number in item[:2]):
         raise BadRow(f"the span {shorten(item)} is not [start, end, label]")
     start, end, label = item
     if not 0 <= start < end <= length:
-        raise BadRow(f"the span {shorten(item)} does not lie in the text, which has {length} characters")
+        raise BadRow(f"the span {shorten(item)} is outside the text, which has {length} characters")
     return [start, end, name_of(label)]

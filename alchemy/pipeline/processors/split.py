@@ -1,4 +1,4 @@
-"""The part of a data set that a file of ids names."""
+"""A pipe that selects samples by a file of ids."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from alchemy.pipeline.lst import check_list
 
 @DataPipeline.register()
 class SplitById(LstDataPipeline):
-    """The samples whose id stands in the file `ids`, one a line, in the order of the data; or those of no such id.
+    """Keeps the samples whose id is in the file `ids`, one per line, in data order; with `exclude`, drops them.
 
-    The id is the text of the field `id`; with `id = ""` the place of a sample, from 0. An id of the file that no sample
-    has is an error unless `missing = true`.
+    The id is the field `id` as a string, or with `id = ""` the index of a sample, from 0. An id in the file that no
+    sample has raises an error unless `missing = true`.
     """
 
     keeps = True
@@ -28,19 +28,17 @@ class SplitById(LstDataPipeline):
         super().__init__(check_list(datapipe, "SplitById"))
         self.ids, self.id, self.exclude, self.missing = ids, id, exclude, missing
         wanted = _read_ids(ids)
-        own = list(self._own(datapipe))
+        own = list(self._sample_ids(datapipe))
         there = set(own)
         lost = next((name for name in wanted if not missing and name not in there), None)
         if lost is not None:
-            hint = f"the first sample has {own[0]!r}; missing = true passes over such ids" if own else ""
+            hint = f"the first sample has {own[0]!r}; set missing = true to ignore such ids" if own else ""
             raise AlchemyError(f"no sample has the id {lost!r}", where=f"{ids}:{wanted[lost]}", hint=hint)
         self.kept = [place for place, name in enumerate(own) if (name in wanted) != exclude]
         if not self.kept:
-            raise AlchemyError(
-                f"SplitById keeps none of {len(own)} samples", hint=f"look at {ids} and at the field {id!r}"
-            )
+            raise AlchemyError(f"SplitById keeps none of {len(own)} samples", hint=f"check {ids} and the field {id!r}")
 
-    def _own(self, datapipe: Any) -> Iterator[str]:
+    def _sample_ids(self, datapipe: Any) -> Iterator[str]:
         for place in range(len(datapipe)):
             yield str(field_of(datapipe[place], self.id, self)) if self.id else str(place)
 
@@ -55,14 +53,14 @@ class SplitById(LstDataPipeline):
 
 
 def _read_ids(path: str) -> dict[str, int]:
-    """The ids of a file, each with its line; one that stands there twice is an error."""
+    """Return the ids of a file with their lines; raise on duplicates."""
     found: dict[str, int] = {}
     for number, line in read_lines(check_file(path)):
         name = line.strip()
         if name in found:
-            raise AlchemyError(f"the id {name!r} stands in line {found[name]} already", where=f"{path}:{number}")
+            raise AlchemyError(f"duplicate id {name!r}, first on line {found[name]}", where=f"{path}:{number}")
         if name:
             found[name] = number
     if not found:
-        raise AlchemyError(f"{path} has no ids", hint="it has one a line")
+        raise AlchemyError(f"{path} has no ids", hint="it needs one id per line")
     return found

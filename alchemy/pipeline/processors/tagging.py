@@ -1,4 +1,4 @@
-"""Sentences whose words or characters have tags, one a line."""
+"""Processor for sequence tagging files with one token per line, such as CoNLL."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 @DataPipeline.register()
 class Tagging(FromFiles, LstDataPipeline):
-    """Files of lines `token tag`, with an empty line between sentences: CoNLL and its like.
+    """Reads lines `token tag` with an empty line between sentences, as in CoNLL files.
 
-    A sample has `tokens`, `tags`, `tag_ids` where the tags are known (by `types`, from which a scheme makes its tags,
-    or by `tags`, a list or a file), and with a `scheme` the `spans` as `[start, end, type]`. `to` writes the tags in
-    another scheme. Tags that their scheme does not allow to follow each other make a row bad, unless `violations` says
-    what becomes of a tag inside a span that never began: `"drop"`, it belongs to no span; `"begin"`, it begins one, as
-    conlleval counts. Then they are counted in the log, and `tags` stay as they are unless `to` is given.
+    A sample has `tokens`, `tags`, `tag_ids` if the tags are known (from `types`, which the scheme expands to tags, or
+    from `tags`, a list or a file), and with a `scheme` the `spans` as `[start, end, type]`. `to` converts the tags to
+    another scheme. A tag sequence that violates its scheme makes a row bad, unless `violations` sets how to treat a tag
+    that continues a span which never began: `"drop"` ignores it, `"begin"` starts a span, as conlleval does.
+    Violations are then counted in the log, and `tags` stay unchanged unless `to` is set.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Tagging(FromFiles, LstDataPipeline):
         self.fill(path, self._read, bad)
         keep_labels(self.tags, "tag_ids")
         if self.broken:
-            text = "{} tags break the rules of {}, the first at {}"
+            text = "{} tags violate the scheme {}, the first at {}"
             logger.warning(text, len(self.broken), scheme, self.broken[0])
 
     def _tag_list(self, tags: list[str] | str | None) -> list[str] | str | None:
@@ -71,10 +71,10 @@ class Tagging(FromFiles, LstDataPipeline):
         listed = lines_of(path, self.encoding)
         strange = next((number for number, line in enumerate(listed, 1) if "\r" in line.rstrip("\r")), 0)
         if strange:
-            hint = "a carriage return alone ends no line: write the file with line ends of Unix or Windows"
-            raise AlchemyError("there is a carriage return inside a line", where=f"{path}:{strange}", hint=hint)
+            hint = "a lone carriage return is not a line ending: use Unix or Windows line endings"
+            raise AlchemyError("carriage return inside a line", where=f"{path}:{strange}", hint=hint)
         rows = list(_sentences(listed))
-        width = self._width(f"{path}:{rows[0][0]}", rows[0][1][0]) if rows else 0
+        width = self._count_columns(f"{path}:{rows[0][0]}", rows[0][1][0]) if rows else 0
         return convert_rows(
             ((first, (first, lines)) for first, lines in rows), lambda row: self._sample(path, row[0], row[1], width)
         )
@@ -82,16 +82,16 @@ class Tagging(FromFiles, LstDataPipeline):
     def _cells(self, line: str) -> list[str]:
         if not self.delimiter:
             return line.split()
-        return [cell.strip() or cell for cell in line.split(self.delimiter)]  # a token may be a blank
+        return [cell.strip() or cell for cell in line.split(self.delimiter)]  # a token may be whitespace
 
-    def _width(self, where: str, line: str) -> int:
-        """The number of columns, which the first line tells."""
+    def _count_columns(self, where: str, line: str) -> int:
+        """Return the number of columns of the first line."""
         width = len(self._cells(line))
         for name, column in {"token": self.token, **({"tag": self.tag} if self.tagged else {})}.items():
             if not -width <= column < width:
-                raise AlchemyError(f"there is no column {column} for {name}, the line has {width}", where=where)
+                raise AlchemyError(f"no column {column} for {name}: the line has {width} columns", where=where)
         if self.tagged and self.token % width == self.tag % width:
-            hint = "give the delimiter, or tagged = false for a file without tags"
+            hint = "set the delimiter, or tagged = false for a file without tags"
             raise AlchemyError("token and tag are the same column", where=where, hint=hint)
         return width
 
@@ -99,9 +99,9 @@ class Tagging(FromFiles, LstDataPipeline):
         rows = [self._cells(line) for line in lines]
         uneven = next((place for place, row in enumerate(rows) if len(row) != width), None)
         if uneven is not None:
-            hint = "" if self.delimiter else "; where a token may be blank, give the delimiter"
+            hint = "" if self.delimiter else "; set the delimiter if a token may be whitespace"
             raise BadRow(f"{len(rows[uneven])} cells, expected {width} as in the first line{hint}", below=uneven)
-        # there are few different tokens: each is kept once
+        # interned, since the vocabulary is much smaller than the data
         sample: dict[str, Any] = {"tokens": [sys.intern(row[self.token]) for row in rows]}
         return sample | self._targets(path, first, [row[self.tag] for row in rows]) if self.tagged else sample
 
@@ -110,14 +110,14 @@ class Tagging(FromFiles, LstDataPipeline):
             tags = [sys.intern(tag) for tag in tags]
             return {"tags": tags} | self.known.numbers("tag_ids", tags)
         if not self.seen.issuperset(tags):
-            self._learn(self.source, tags)
-        self._judge(self.source, path, first, tags)
+            self._check_tags(self.source, tags)
+        self._check_violations(self.source, path, first, tags)
         spans = self.source.spans(tags)
         tags = [sys.intern(tag) for tag in (self.target.tags(spans, len(tags)) if self.target else tags)]
         return {"tags": tags, **self.known.numbers("tag_ids", tags), "spans": spans}
 
-    def _learn(self, scheme: Scheme, tags: list[str]) -> None:
-        """Looks at tags that were not there before; a wrong one is named by its line."""
+    def _check_tags(self, scheme: Scheme, tags: list[str]) -> None:
+        """Validate tags not seen before; raise BadRow with the line of an invalid one."""
         for place, tag in enumerate(tags):
             try:
                 kind = scheme.read(tag)[1]
@@ -125,22 +125,21 @@ class Tagging(FromFiles, LstDataPipeline):
                 raise BadRow(str(error), below=place) from error
             if self.types and kind and kind not in self.types:
                 hint = did_you_mean(kind, self.types)
-                text = f"there is no type {kind!r}, expected {in_short(self.types)}"
+                text = f"unknown type {kind!r}, expected {in_short(self.types)}"
                 raise BadRow(f"{text}; {hint}" if hint else text, below=place)
         self.seen.update(tags)
 
-    def _judge(self, scheme: Scheme, path: Path, first: int, tags: list[str]) -> None:
+    def _check_violations(self, scheme: Scheme, path: Path, first: int, tags: list[str]) -> None:
         for place in scheme.violations(tags):
-            line = min(place, len(tags) - 1)  # what is wrong with the end is told of the last line
+            line = min(place, len(tags) - 1)  # a violation at the end is reported on the last line
             if self.violations == "error":
-                raise BadRow(
-                    scheme.describe_violation(tags, place) + "; violations = 'drop' would count such tags", below=line
-                )
+                problem = scheme.describe_violation(tags, place)
+                raise BadRow(f"{problem}; set violations = 'drop' to count such tags instead", below=line)
             self.broken.append(f"{path}:{first + line}")
 
 
 def _sentences(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """`(number of its first line, lines)` of every sentence; the mark of a document in CoNLL files ends one too."""
+    """Yield `(first line number, lines)` of every sentence; a CoNLL `-DOCSTART-` line also ends a sentence."""
     start = 0
     for place, line in enumerate([*lines, ""]):
         if not line or line.isspace() or line.startswith("-DOCSTART-"):

@@ -304,6 +304,6 @@ def test_a_rebuild_that_is_refused_keeps_the_old_corpus(tmp_path: Path) -> None:
     text = written(tmp_path / "t.txt", TEXT)
     one(tmp_path / "c", text)
     (tmp_path / "c.tokenizer" / "notes.txt").write_text("mine")
-    with pytest.raises(AlchemyError, match=r"is not replaced by a tokenizer: it holds notes\.txt"):
+    with pytest.raises(AlchemyError, match=r"refusing to replace .* with a tokenizer: it contains notes\.txt"):
         one(tmp_path / "c", written(text, [*TEXT, "more"]))
     assert len(Corpus(tmp_path / "c")) == len(TEXT)

@@ -212,11 +212,11 @@ def test_what_rows_are_filled_up_with_must_be_known(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a b\nc\n\n")
     Words.train(["a b c"], specials={"unk": "<unk>", "eos": "<eos>"}).save(tmp_path / "w")
     build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}, tokenizer={"": tmp_path / "w"}, eos=False))
-    with pytest.raises(AlchemyError, match="has no token for padding; say what rows are filled up with: pad = 0"):
+    with pytest.raises(AlchemyError, match="has no padding token; set the padding id, for example pad = 0"):
         Mapped(str(tmp_path / "c"))
     (batch,) = get_dataloader(Mapped(str(tmp_path / "c"), pad=9), batch_size=3)
     assert batch["ids"].tolist() == [[2, 3], [4, 9], [9, 9]]
-    with pytest.raises(AlchemyError, match="have no token for their end; build it without --no-eos"):
+    with pytest.raises(AlchemyError, match="do not end with an EOS token; build it without --no-eos"):
         Parallel(str(tmp_path / "c"), str(tmp_path / "c"), pad=9)
 
 

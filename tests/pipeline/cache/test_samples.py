@@ -44,7 +44,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(capture_log: Any) -> Non
     write(".alchemy/cache", "a file in its place")
     for _ in range(2):
         assert list(Cache(ListMap(names(), upper))) == ["A", "B"]
-    assert capture_log.text.count("WARNING cache: the samples are not kept") == 2
+    assert capture_log.text.count("WARNING cache: not used, the samples are computed again") == 2
     assert "cannot write the cache: " in capture_log.text
 
 
@@ -53,7 +53,7 @@ def test_overwrite_cache_makes_it_again(capture_log: Any, monkeypatch: pytest.Mo
         monkeypatch.setattr("alchemy.data.cache.entries.launch_id", lambda start=start: start)
         assert list(Cache(ListMap(names(), upper), overwrite_cache=True)) == ["A", "B"]
     assert CALLS == ["a", "b"] * 2  # the second rank of one start finds what the first has made
-    assert "it is made again, as overwrite_cache says" in capture_log.text
+    assert "computing the samples again, since overwrite_cache is set" in capture_log.text
 
 
 def test_no_file_writes_nothing_and_reads_what_is_there(run: Run, capture_log: Any) -> None:
@@ -114,7 +114,7 @@ def test_what_was_drawn_is_kept_told_and_seen_by_nobody_else(fn: Any, capture_lo
     assert kept[0] == kept[1] == kept[2]
     assert kept[0][0][1:] != kept[0][1][1:]
     assert random.random() == random.Random(1).random()
-    assert "WARNING cache: alchemy.pipeline.lst.Map draws random numbers, or a pipe before it" in capture_log.text
+    assert "WARNING cache: alchemy.pipeline.lst.Map or a pipe before it draws random numbers" in capture_log.text
 
 
 def test_a_shuffle_before_it_is_that_of_the_seed(capture_log: Any) -> None:
@@ -136,13 +136,13 @@ def test_a_shuffle_before_it_is_that_of_the_seed(capture_log: Any) -> None:
 
 
 def test_it_stands_before_the_split() -> None:
-    with pytest.raises(AlchemyError, match="behind a pipe that splits the data"):
+    with pytest.raises(AlchemyError, match="cannot follow a pipe that splits the data"):
         Cache(SplitByWorker(names()))
 
 
 def test_nothing_is_an_error() -> None:
     write("blank.jsonl", "\n\n")
-    with pytest.raises(AlchemyError, match="JsonlOpener yields nothing"):
+    with pytest.raises(AlchemyError, match="JsonlOpener yields no samples"):
         Cache(Shuffle(JsonlOpener(["blank.jsonl"])).datapipe)
 
 
@@ -168,7 +168,7 @@ def test_what_is_damaged_is_told_once_and_made_again(name: str, capture_log: Any
     for _ in range(2):
         assert list(Cache(ListMap(names(), upper))) == ["A", "B"]
     assert CALLS == ["a", "b"] * 2
-    assert f"{name} was modified after it was written; the samples are made again" in capture_log.text
+    assert f"{name} was modified after it was written); computing the samples again" in capture_log.text
     assert capture_log.text.count("WARNING") == 1
 
 

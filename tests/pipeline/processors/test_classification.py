@@ -33,7 +33,7 @@ def test_pairs_numbers_and_files_without_labels(write, capture_log):
     assert TextClassification(path, pair="other", kind="regression")[0] == {"text": "x", "pair": "y", "label": 0.5}
     assert list(TextClassification(path, label="")) == [{"text": "x"}]
     assert list(TextClassification(write("b.csv", "text\nx\n"))) == [{"text": "x"}]
-    assert "b.csv has no column 'label' or 'labels': its samples have no label" in capture_log.text
+    assert "b.csv has no column 'label' or 'labels': its samples are unlabeled" in capture_log.text
 
 
 def test_marks_of_quotation_are_text_in_tsv_unless_they_are_named(write):
@@ -53,18 +53,18 @@ def test_a_book_in_the_wrong_column_does_not_fill_the_screen(write, options):
 def test_files_of_different_kinds_are_not_mixed(write):
     files = [write("a.csv", "text,label\nx,a\n"), write("b.csv", "text\ny\n")]
     with pytest.raises(
-        AlchemyError, match=r"b\.csv:2 unlike the first file it has nothing and lacks label; read files"
+        AlchemyError, match=r"b\.csv:2 fields differ from the first file: extra none, missing label; read files"
     ):
         TextClassification(files)
-    with pytest.raises(AlchemyError, match=r"a\.csv:2 unlike the first file it has label and lacks nothing"):
+    with pytest.raises(AlchemyError, match=r"a\.csv:2 fields differ from the first file: extra label, missing none"):
         TextClassification(files[::-1])
-    with pytest.raises(AlchemyError, match="TextClassification finds no samples in an empty list of files"):
+    with pytest.raises(AlchemyError, match="TextClassification found no samples in an empty list of files"):
         TextClassification([])
 
 
 def test_an_empty_line_of_a_file_of_one_column_is_an_empty_text(write):
     path = write("a.csv", "text\none\n\n\ntwo\n\n")
-    with pytest.raises(AlchemyError, match=r"a.csv:3 the text is '', expected a text that is not empty"):
+    with pytest.raises(AlchemyError, match=r"a.csv:3 the text is '', expected a non-empty string"):
         TextClassification(path)
     assert [row["text"] for row in TextClassification(path, bad="skip")] == ["one", "two"]
     assert len(TextClassification(write("b.csv", "text,label\none,x\n\ntwo,y\n"))) == 2
@@ -130,9 +130,9 @@ WRONG_JSON = {
     "no label": ('{"text": "x", "label": "a"}\n{"text": "y"}\n', r"a\.jsonl:2 has no column 'label'"),
     "labels from the second row on": (
         '{"text": "x"}\n{"text": "y", "labels": "a"}\n',
-        r"a\.jsonl:2 has a 'labels', and the first row has none: give label = 'labels', or label = ''",
+        r"a\.jsonl:2 has a 'labels', but the first row has none: set label = 'labels' or label = ''",
     ),
-    "a strange label": ('{"text": "x", "label": [1]}\n', r"a\.jsonl:1 the label is \[1\], expected a text"),
+    "a strange label": ('{"text": "x", "label": [1]}\n', r"a\.jsonl:1 the label is \[1\], expected a string"),
 }
 
 
@@ -157,10 +157,10 @@ WRONG_SETTINGS = {
     "format": ({"format": "jsnl"}, "format must be one of .*, not the string 'jsnl'; did you mean 'jsonl'"),
     "label_by": ({"label_by": "number"}, "label_by must be one of 'name', 'index', not the string 'number'"),
     "index": ({"label_by": "index"}, 'label_by = "index" needs the names of the labels'),
-    "twice": ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),
+    "twice": ({"labels": ["a", "b", "a"]}, "labels has a duplicate: 'a'"),
     "empty": ({"labels": ["a", " "]}, "labels has an empty name"),
     "none": ({"labels": []}, "labels is an empty list"),
-    "a number": ({"labels": 3}, r'labels is 3, expected a list of names; give labels = \["good", "bad"\], or the name'),
+    "a number": ({"labels": 3}, r'labels is 3, expected a list of names; set labels = \["good", "bad"\], or the name'),
     "no single column": ({"text": "twice"}, r"a\.csv:1 more than one column is named 'twice'; use the number"),
     "signs": ({"delimiter": "||"}, r"delimiter must be one character, not the string '\|\|'"),
     "separator": ({"separator": ""}, "separator must not be empty"),
@@ -190,7 +190,7 @@ def test_an_ending_that_says_nothing(write):
     ("names", "message"),
     [
         ("a\n\nb\n", r"names\.txt:2 the line is empty"),
-        ("a\nb\na\n", r":3 the label 'a' stands in line 1 already"),
+        ("a\nb\na\n", r":3 duplicate label 'a', first on line 1"),
         ("", "no labels"),
     ],
 )
@@ -213,7 +213,7 @@ def test_the_first_good_line_tells_of_labels(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "finds no samples in"), ("\n\n", "no samples"), ("\n  \n", "blank")]
+    ("text", "message"), [("", "found no samples in"), ("\n\n", "no samples"), ("\n  \n", "blank")]
 )
 def test_a_file_without_rows_is_told(write, text, message):
     with pytest.raises(AlchemyError, match=rf"{message}.*is the file empty"):

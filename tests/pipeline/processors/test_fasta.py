@@ -16,7 +16,7 @@ def test_unknown_letters_are_replaced(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ACD\n>a\nACD\n", r"a\.fa:1 'ACD' stands before the first header"),
+        ("ACD\n>a\nACD\n", r"a\.fa:1 'ACD' comes before the first header"),
         (">a|x\nACD\n", "the label is 'x', expected a finite number"),
         (">1\n\n>2\nACD\n", r"a\.fa:1 the sequence is empty"),
     ],

@@ -66,16 +66,16 @@ def test_other_numbers_for_the_same_labels_are_told(write, record, capture_log):
     processors.TextClassification(path, labels=["a", "b"])
     assert "label_id" not in capture_log.text
     processors.TextClassification(path, labels=["b", "a"])
-    assert "the labels of 'label_id' are b, a, and " in capture_log.text and "has a, b: " in capture_log.text
+    assert "the labels of 'label_id' are b, a, but " in capture_log.text and "has a, b: " in capture_log.text
     assert kept_in(record) == {"label_id": ["a", "b"]}
 
 
 def test_a_label_that_training_does_not_know_is_named_or_counted(write, capture_log):
     path = write("dev.csv", "text,label\nx,a\ny,new\n")
-    with pytest.raises(AlchemyError, match=r"dev\.csv:3 there is no label 'new', expected a, b"):
+    with pytest.raises(AlchemyError, match=r"dev\.csv:3 unknown label 'new', expected a, b"):
         processors.TextClassification(path, labels=["a", "b"])
     assert len(processors.TextClassification(path, labels=["a", "b"], bad="skip")) == 1
-    assert "dev.csv: 1 bad rows were skipped, the first at line 3" in capture_log.text
+    assert "dev.csv: skipped 1 bad rows, the first at line 3" in capture_log.text
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_label_that_training_does_not_know_is_named_or_counted(write, capture_
         ("[", r"l\.json invalid JSON"),
         ('{"a": 0}', r'l\.json expected a list of names; for example \["good", "bad"\]'),
         ("[1]", "expected a list of names"),
-        ('["a", "a"]', "labels has 'a' twice"),
+        ('["a", "a"]', "labels has a duplicate: 'a'"),
         ("[]", "labels is an empty list"),
     ],
 )
@@ -97,14 +97,14 @@ def test_a_damaged_list_of_names_is_refused(write, text, message):
 def test_what_is_no_label_is_told_with_its_file(write, label):
     source: Any = processors.TextClassification(write("a.csv", "text,label\nx,a\n"))
     source.samples[0]["label"] = label
-    with pytest.raises(AlchemyError, match=r"a\.csv:2 .*LabelIds: the label .* of sample 0 is not among the labels of"):
+    with pytest.raises(AlchemyError, match=r"a\.csv:2 .*LabelIds: sample 0 has the label .*, which is not a label of"):
         LabelIds(source, labels=["a"])[0]
-    with pytest.raises(AlchemyError, match="the label 'a' stands twice in labels"):
+    with pytest.raises(AlchemyError, match="duplicate label 'a' in labels"):
         LabelIds(source, labels=["a", "b", "a"])
 
 
 @pytest.mark.parametrize("ids", [[3], [-1], ["a"], [0.5], [True], None])
 def test_only_numbers_of_labels_become_ones(ids):
-    with pytest.raises(AlchemyError, match=r"hot: .* expected a list of whole numbers from 0 to 2"):
+    with pytest.raises(AlchemyError, match=r"hot: .* expected a list of integers from 0 to 2"):
         processors.hot(ids, size=3)
     assert processors.hot((0, 2), size=3) == [1.0, 0.0, 1.0]

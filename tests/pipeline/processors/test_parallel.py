@@ -69,7 +69,7 @@ def test_a_header_is_no_sample(write, name, text, options):
         (
             "a.csv",
             "english,german\na,A\n",
-            r"a\.csv:1 there are no columns en and de; give the columns of the sides, or",
+            r"a\.csv:1 no columns en and de; set the columns of the sides, or",
         ),
         ("a.jsonl", '{"english": "a", "de": "A"}\n', r"a\.jsonl:1 there is no column 'en'; it has english, de"),
     ],
@@ -97,7 +97,7 @@ def test_an_empty_side_is_bad_unless_it_is_meant(write, capture_log):
 @pytest.mark.parametrize("bad", ["error", "skip"])
 def test_unequal_sides_are_refused(write, bad):
     sides = [write("a.en", "a\nb\nc\n"), write("a.de", "A\nB\n")]
-    with pytest.raises(AlchemyError, match=r"a\.de:2 the sides have different numbers of lines: .*a\.en 3, .*a\.de 2"):
+    with pytest.raises(AlchemyError, match=r"a\.de:2 the files have different numbers of lines: .*a\.en 3, .*a\.de 2"):
         ParallelText(sides, bad=bad)
 
 

@@ -70,10 +70,10 @@ def test_relations_by_name_with_other_marks_and_without_labels(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<e1> a </e1> <e1> b </e1> <e2> c </e2>", "has the mark <e1> twice, expected it once"),
-        ("<e1> a <e2> b </e2>", "has no mark </e1>"),
-        ("<e1> </e1> <e2> b </e2>", "there is nothing between <e1> and </e1>"),
-        ("a </e1> b <e1> <e2> b </e2>", "there is nothing between <e1> and </e1>"),
+        ("<e1> a </e1> <e1> b </e1> <e2> c </e2>", "duplicate marker <e1>, expected it once"),
+        ("<e1> a <e2> b </e2>", "missing marker </e1>"),
+        ("<e1> </e1> <e2> b </e2>", "no text between <e1> and </e1>"),
+        ("a </e1> b <e1> <e2> b </e2>", "no text between <e1> and </e1>"),
     ],
 )
 def test_wrong_marks_are_named(write, text, message):

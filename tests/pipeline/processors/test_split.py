@@ -34,10 +34,10 @@ def test_a_part_of_the_data_knows_its_lines(write):
         (
             "b\nx\n",
             {},
-            r"ids:2 no sample has the id 'x'; the first sample has '7'; missing = true passes over such ids",
+            r"ids:2 no sample has the id 'x'; the first sample has '7'; set missing = true to ignore such ids",
         ),
-        ("b\nb\n", {}, r"ids:2 the id 'b' stands in line 1 already"),
-        ("\n", {}, "has no ids; it has one a line"),
+        ("b\nb\n", {}, r"ids:2 duplicate id 'b', first on line 1"),
+        ("\n", {}, "has no ids; it needs one id per line"),
         ("x\n", {"missing": True}, "SplitById keeps none of 3 samples"),
         ("b\n", {"id": "name"}, "name"),
     ],

@@ -127,7 +127,7 @@ def test_violations_are_errors_or_counted(write, capture_log):
     assert len(Tagging(path, scheme="BIO", bad="skip")) == 1
     kept = Tagging(path, scheme="BIO", violations="drop")[1]
     assert kept["tags"] == ["O", "I-P"] and kept["spans"] == []
-    assert "1 tags break the rules of BIO, the first at " in capture_log.text and "a.txt:4" in capture_log.text
+    assert "1 tags violate the scheme BIO, the first at " in capture_log.text and "a.txt:4" in capture_log.text
     assert Tagging(path, scheme="BIO", violations="begin", to="BIO")[1]["tags"] == ["O", "B-P"]
 
 
@@ -141,13 +141,13 @@ WRONG = {
     "another type": (
         "x B-PRE\n",
         {"scheme": "BIO", "types": ["PER"]},
-        r"there is no type 'PRE', expected PER; did you mean 'PER'\?",
+        r"unknown type 'PRE', expected PER; did you mean 'PER'\?",
     ),
-    "an unknown tag": ("x N\n\ny Q\n", {"tags": ["N"]}, r"a\.txt:3 there is no label 'Q', expected N"),
+    "an unknown tag": ("x N\n\ny Q\n", {"tags": ["N"]}, r"a\.txt:3 unknown label 'Q', expected N"),
     "first": ("x I-P\n", {"scheme": "BIO"}, "the tag I-P is at the beginning"),
     "end": ("x O\ny B-P\n", {"scheme": "BMES"}, r"a\.txt:2 the sentence ends after B-P, which BMES does not allow"),
-    "one column": ("x\n", {}, "token and tag are the same column; give the delimiter, or tagged = false"),
-    "column": ("x O\n", {"tag": 3}, r"a\.txt:1 there is no column 3 for tag, the line has 2"),
+    "one column": ("x\n", {}, "token and tag are the same column; set the delimiter, or tagged = false"),
+    "column": ("x O\n", {"tag": 3}, r"a\.txt:1 no column 3 for tag: the line has 2"),
     "scheme": ("x O\n", {"scheme": "BIOS"}, r"scheme must be one of .*, not the string 'BIOS'; did you mean 'BIOES'\?"),
     "types alone": ("x O\n", {"types": ["P"]}, "'to' and 'types' need the scheme of the file"),
     "types and tags": (
@@ -181,8 +181,8 @@ WRONG_SPANS = {
     "no list": ('"x"', "the spans are 'x', expected a list"),
     "two numbers": ("[[0, 1]]", r"the span \[0, 1\] is not \[start, end, label\]"),
     "no number": ('[["0", 1, "A"]]', r"the span \['0', 1, 'A'\] is not"),
-    "empty": ('[[1, 1, "A"]]', "does not lie in the text, which has 3 characters"),
-    "unknown": ('[[0, 1, "C"]]', "there is no label 'C', expected A, B"),
+    "empty": ('[[1, 1, "A"]]', "is outside the text, which has 3 characters"),
+    "unknown": ('[[0, 1, "C"]]', "unknown label 'C', expected A, B"),
     "overlap": ('[[0, 2, "A"], [1, 3, "B"]]', "overlap, which tags cannot represent"),
 }
 
@@ -199,5 +199,7 @@ def test_cells_lose_blanks_and_lines_their_ends(tmp_path):
     samples = list(Tagging(str(path), scheme="BIO", delimiter="\t"))
     assert [(s["tokens"], s["tags"]) for s in samples] == [(["foo", " "], ["B-PER", "O"]), (["bar"], ["O"])]
     path.write_bytes(b"foo O\rbar O\r\rbaz O\r")
-    with pytest.raises(AlchemyError, match=r"a\.txt:1 there is a carriage return inside a line; .* alone ends no line"):
+    with pytest.raises(
+        AlchemyError, match=r"a\.txt:1 carriage return inside a line; a lone carriage return is not a line ending"
+    ):
         Tagging(str(path), bad="skip")
