@@ -41,7 +41,7 @@ def test_taking_up_a_state_parses_no_config(tmp_path: Path, monkeypatch: pytest.
 
     def watched(context: Run) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(load, "Layers", None)  # whoever parses a config fails
+            patch.setattr(load, "Layers", None)  # fails if anything parses a config
             open_state(context)
 
     monkeypatch.setattr(runner, "open_state", watched)
