@@ -145,7 +145,7 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
             {"train": LINES, "dev": "labels,text\n财经,股票\n财金,股票\n"},
             r"dev.csv:3 unknown label '财金'",
         ),
-        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; mend the row$"),
+        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; fix the row$"),
         ({"test": "text\n球赛\n\n\n股票\n"}, r"test.csv:3 .*empty"),
         ({"train": "classes,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; it has classes, text; "),
         ({"train": 'labels,text\n体育,"球赛\n'}, r"train.csv:2 a quote is never closed; close the quote$"),
