@@ -145,7 +145,7 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
             {"train": LINES, "dev": "labels,text\n财经,股票\n财金,股票\n"},
             r"dev.csv:3 the label '财金' is none of the task",
         ),
-        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; mend the row$"),
+        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; fix the row$"),
         ({"test": "text\n球赛\n\n\n股票\n"}, r"test.csv:3 .*empty"),
         ({"train": "classes,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; it has classes, text; "),
         ({"train": 'labels,text\n体育,"球赛\n'}, r"train.csv:2 a quote is never closed; close the quote$"),
@@ -220,7 +220,7 @@ def test_a_warm_up_that_has_no_end(thunews: Any, place: Path) -> None:
     ("content", "told"),
     [
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of \\d+ tokens of the first texts are not in the vocabulary"),
-        ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt there is no \\[UNK\\]"),
+        ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt missing \\[UNK\\]"),
         (None, "bert'; expected tokenizer.json, vocab.txt"),
     ],
 )
