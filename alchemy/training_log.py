@@ -12,7 +12,7 @@ import torch
 
 from alchemy.context import Run
 from alchemy.errors import RunFailed
-from alchemy.metrics.metric_stack import alone
+from alchemy.metrics.metric_stack import gather_single
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FLUSH_UPDATES = 100  # updates between two flushes of the ledger; checkpoints and epoch ends flush it too
@@ -53,7 +53,7 @@ class TrainingLog:
         sums = run.metrics.current.sums()
         tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]
         # the metrics of this window are read from the device once, here, instead of at every step
-        means = run.metrics.turn_over(run.group.gather if run.group.size > 1 else alone)
+        means = run.metrics.turn_over(run.group.gather if run.group.size > 1 else gather_single)
         values = {_full_name(name): mean for name, mean in means.items() if name != "tokens"}
         values["train/lr"] = run.optim.get_lr()[0]
         norm = getattr(run.optim, "grad_norm", None)

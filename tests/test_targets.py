@@ -1,4 +1,4 @@
-"""Targets that cannot be learnt, numbers that cannot be logged, data without samples: one clear error each."""
+"""Invalid targets, metrics that cannot be logged, data without samples: one clear error each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.tasks.texts import config as text_config
 
 
 def failure(cfg: dict[str, Any]) -> str:
-    """What is told of a run that must fail with an error of ours."""
+    """Return the error message of a run that must fail."""
     with pytest.raises(AlchemyError, match=r"\w") as caught:
         run_task(cfg, raise_errors=True)
     return str(caught.value)
@@ -68,12 +68,12 @@ def test_data_without_samples_is_told_before_the_first_step() -> None:
 
 
 def test_a_metric_that_is_too_large_is_named() -> None:
-    assert "the metric 'perplexity' is a number too large" in failure(
+    assert "the metric 'perplexity' is too large for a float" in failure(
         config(evalpipes=[{"type": "tests.labeled.Score"}])
     )
-    with pytest.raises(AlchemyError, match="the metric 'big' is a number too large"):
+    with pytest.raises(AlchemyError, match="the metric 'big' is too large for a float"):
         numbers_in({"good": 1, "big": HUGE})
-    with alchemy.context.Run({}) as run, pytest.raises(AlchemyError, match="the metric 'big' is a number too large"):
+    with alchemy.context.Run({}) as run, pytest.raises(AlchemyError, match="the metric 'big' is too large for a float"):
         run.log({"big": HUGE})
 
 
@@ -82,7 +82,7 @@ def test_a_metric_that_is_too_large_for_a_scope_is_named(kind: str) -> None:
     metrics = Stack()
     for value in (1, HUGE):
         getattr(metrics, kind)("big", value)
-    with pytest.raises(AlchemyError, match=r"big.* is a number too large"):
+    with pytest.raises(AlchemyError, match=r"big.* is too large for a float"):
         metrics.current.values()
 
 

@@ -55,7 +55,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
     from alchemy.data.files import check_file
-    from alchemy.export.exporter import exporter_of
+    from alchemy.export.exporter import find_exporter
 
     if args.references and not args.lines:
         raise AlchemyError("--references requires --lines", hint="pass both")
@@ -64,7 +64,7 @@ def _main(args: argparse.Namespace) -> int:
     target = open_target(args, quiet=True)
     with open_predictor(target, args, batch_size=1) as predictor:
         run = predictor.run
-        exporter = exporter_of(args.format)(run.task, run.model.module, args.precision)
+        exporter = find_exporter(args.format)(run.task, run.model.module, args.precision)
         folder = Path(args.to) if args.to else _default_folder(target, exporter)
         made = _export(folder, exporter, lambda: exporter.samples(args.lines, args.references))
     old = "  (already exported, not verified again)" if made.old else ""
@@ -95,12 +95,12 @@ def use_engine(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[
         yield
         return
     from alchemy.export.ctranslate2 import CTranslate2, Pair
-    from alchemy.export.ctranslate2_engine import supported
+    from alchemy.export.ctranslate2_engine import require_supported
 
     task, model = cast("Translation", run.task), cast("Translator", run.model)
     exporter = CTranslate2(task, model.module, args.precision)
     writer = cast("TextGenerator", task.writer)
-    supported(writer, exporter.network.out.out_features)
+    require_supported(writer, exporter.network.out.out_features)
 
     def samples() -> list[Pair]:
         try:
@@ -113,7 +113,7 @@ def use_engine(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[
     made = _export(_default_folder(target, exporter), exporter, samples)
     if not made.old:
         print(f"{made.folder}: {made.agreement}", file=sys.stderr)
-    engine = exporter.load(made.folder, writer, told=args.scores or task.tokens)
+    engine = exporter.load(made.folder, writer, rescore=args.scores or task.tokens)
     task.engine = lambda batch: engine(model.rows(batch))
     yield
 

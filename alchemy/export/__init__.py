@@ -1,6 +1,6 @@
-"""A trained model as a file that other programs read."""
+"""Export trained models to formats of other programs."""
 
 from __future__ import annotations
 
-# what `--format` takes, and where the class of each is: an Exporter, imported when it is asked for
+# values of `--format`, and the import path of their Exporter, imported on demand
 EXPORTERS = {"ctranslate2": "alchemy.export.ctranslate2.CTranslate2"}

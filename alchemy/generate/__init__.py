@@ -1,4 +1,4 @@
-"""Texts from a model that tells the scores of the next token: beam search, sampling, and what both must obey."""
+"""Text generation: beam search, sampling, and rules for tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts for many sentences: limits and rules around a search."""
+"""Generate texts for a batch with a search, limits and token rules."""
 
 # B sentences, T tokens of a prefix
 
@@ -16,16 +16,16 @@ from alchemy.generate.search import Hypothesis, Search, Special, Steps
 from alchemy.generate.token_rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
 from alchemy.registry import construct
 
-# beyond the upper bound it is a slip
+# larger values are mistakes
 Tokens = Annotated[int, Ge(0), Le(1_000_000_000)]
 Ratio = Annotated[float, Ge(0), Le(1_000_000_000)]
 
 
 class Limits(NamedTuple):
-    """How long texts may be, and what they must obey; lengths are in tokens, their end not counted.
+    """Length limits and penalties for generated texts. Lengths are in tokens, without the end token.
 
-    A text has at most `max_ratio` tokens for each of its source and `max_extra` more, and never more than `max_length`;
-    at least `min_ratio` for each of its source, and `min_length`.
+    The maximum length is `max_ratio` times the source length plus `max_extra`, at most `max_length`. The minimum is the
+    larger of `min_ratio` times the source length and `min_length`.
     """
 
     max_length: Annotated[int, Ge(1), Le(1_000_000_000)] = 256
@@ -34,20 +34,22 @@ class Limits(NamedTuple):
     min_length: Tokens = 0
     min_ratio: Ratio = 0.0
     unk_penalty: Ratio = 0.0
-    no_repeat: Tokens = 0  # runs of so many tokens come once; 0: as often as they like
+    no_repeat: Tokens = 0  # forbid repeated n-grams of this size; 0 allows them
 
     def most(self, source_B: Tensor) -> Tensor:
+        """Return the maximum length for each source length."""
         return (source_B * self.max_ratio + self.max_extra).long().clamp(1, self.max_length)
 
     def least(self, source_B: Tensor) -> Tensor:
+        """Return the minimum length for each source length."""
         return torch.minimum((source_B * self.min_ratio).long().clamp_min(self.min_length), self.most(source_B))
 
 
 class TextGenerator:
-    """Writes the texts of a batch by a search, within limits."""
+    """Generator of texts for a batch, with a search and limits."""
 
     def __init__(self, search: Search, special: Special, limits: Limits) -> None:
-        construct(Limits, limits._asdict())  # of code, which may give anything
+        construct(Limits, limits._asdict())  # validates limits created in code
         self.search, self.special, self.limits = search, special, limits
 
     @torch.no_grad()
@@ -59,23 +61,23 @@ class TextGenerator:
         numbers: Sequence[int] = (),
         longest: int | None = None,
     ) -> list[list[Hypothesis]]:
-        """The texts of each sentence, best first, for sources of `source_B` tokens; they begin with the prefixes.
+        """Return the texts of each sentence, best first, for sources of `source_B` tokens. They start with `prefixes`.
 
-        `longest` is how many tokens the decoder takes, `numbers` tells random numbers of sentences apart.
+        `longest` is the maximum number of tokens of the decoder. `numbers` identify sentences for random numbers.
         """
         most_B = self.limits.most(source_B)
-        if longest is not None:  # what a row begins with takes a place, too
+        if longest is not None:  # the initial token takes one position
             most_B = most_B.clamp_max(longest - 1)
-        rules: list[Rule] = self._rules(source_B, most_B)
+        rules: list[Rule] = self._make_rules(source_B, most_B)
         if any(prefixes):
             rows = [torch.tensor(list(row), dtype=torch.long, device=source_B.device) for row in prefixes]
             lengths_B = torch.tensor(list(map(len, rows)), device=source_B.device)
             rules = [Prefixes(pad_sequence(rows, batch_first=True), lengths_B, rules)]
         return self.search(steps, most_B, self.special, rules, numbers)
 
-    def _rules(self, source_B: Tensor, most_B: Tensor) -> list[Rule]:
+    def _make_rules(self, source_B: Tensor, most_B: Tensor) -> list[Rule]:
         limits, special = self.limits, self.special
-        # what begins a row may be what ends it
+        # the initial token may also be the end token
         never = [token for token in {special.begin, special.pad} - {special.eos} if token is not None]
         rules: list[Rule] = [Without(torch.tensor(never, dtype=torch.long, device=source_B.device))]
         if limits.unk_penalty and special.unk is not None:
@@ -84,7 +86,7 @@ class TextGenerator:
             rules.append(NoRepeat(limits.no_repeat))
         if limits.min_length or limits.min_ratio:
             least_B = torch.minimum(limits.least(source_B), most_B)
-            # only where runs are forbidden may nothing be left
+            # only no_repeat can leave no token
             rules.append(AtLeast(least_B, special.eos, or_stuck=limits.no_repeat > 0))
-        # the last, so that a text that is full can always end
+        # last, so that a text of maximum length can always end
         return [*rules, AtMost(most_B, special.eos)]

@@ -1,6 +1,6 @@
-"""Texts drawn token by token, or the likeliest token each time."""
+"""Sampling and greedy search."""
 
-# B sentences, M texts of a sentence, N = B M rows, V vocabulary, E texts that ended
+# B sentences, M texts of a sentence, N = B M rows, V vocabulary, E finished texts
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import FiniteFloat, Gt, Le, NonNegativeFloat, NonNegativeInt, PositiveInt
-from alchemy.generate.search import Search, Searching, Special, not_numbers
+from alchemy.generate.search import Search, SearchState, Special, nan_error
 from alchemy.generate.token_rules import NEVER
 from alchemy.seeds import derive
 
 
 @Search.register()
 class Sampling(Search):
-    """Draws `nbest` texts for each sentence; with `temperature = 0` it takes the likeliest token (greedy).
+    """Sampling of `nbest` texts per sentence; `temperature = 0` always chooses the most likely token (greedy search).
 
-    Tokens are drawn from the `top_k` likeliest ones, from the fewest whose probabilities make up `top_p`, or from the
-    fewest nearest to the entropy that make up `typical` (Meister et al. 2022); 0, 1 and 1 leave all of them in. What is
-    drawn depends on `seed` and the number of the sentence, not on the batch. Texts are ranked as in beam search.
+    Tokens are sampled from the `top_k` most likely, from the smallest set with a total probability of `top_p`, or from
+    the smallest set nearest to the entropy with a total of `typical` (Meister et al. 2022); 0, 1 and 1 disable these.
+    Results depend on `seed` and the number of the sentence, not on the batch. Texts are ranked as in beam search.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Sampling(Search):
         self.nbest, self.temperature, self.top_k, self.top_p = nbest, temperature, top_k, top_p
         self.typical, self.length_penalty, self.seed = typical, length_penalty, seed
 
-    def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int] = ()) -> _Drawing:
-        return _Drawing(self, len(most_B), special, most_B.device, numbers or range(len(most_B)))
+    def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int] = ()) -> _SamplingState:
+        return _SamplingState(self, len(most_B), special, most_B.device, numbers or range(len(most_B)))
 
-    def kept(self, scores_NV: Tensor) -> Tensor:
-        """The scores from which tokens are drawn, at the temperature; those that are left out are never drawn."""
+    def filter_scores(self, scores_NV: Tensor) -> Tensor:
+        """Apply the temperature, and set the scores of excluded tokens to minus infinity."""
         scores_NV = scores_NV / self.temperature
         if 0 < self.top_k < scores_NV.shape[-1]:
             least_N1 = scores_NV.topk(self.top_k).values[:, -1:]
@@ -51,41 +51,41 @@ class Sampling(Search):
         if self.typical < 1:
             log_NV = scores_NV.log_softmax(-1)
             entropy_N1 = -(log_NV.exp() * log_NV.clamp_min(torch.finfo(log_NV.dtype).min)).sum(-1, keepdim=True)
-            scores_NV = _nucleus(scores_NV, (log_NV + entropy_N1).abs(), self.typical)
+            scores_NV = _keep_nucleus(scores_NV, (log_NV + entropy_N1).abs(), self.typical)
         if self.top_p < 1:
-            scores_NV = _nucleus(scores_NV, -scores_NV, self.top_p)
+            scores_NV = _keep_nucleus(scores_NV, -scores_NV, self.top_p)
         return scores_NV
 
 
-class _Drawing(Searching):
-    """Texts that are being drawn."""
+class _SamplingState(SearchState):
+    """State of a sampling search."""
 
     def __init__(
-        self, how: Sampling, sentences: int, special: Special, device: torch.device, numbers: Sequence[int]
+        self, options: Sampling, sentences: int, special: Special, device: torch.device, numbers: Sequence[int]
     ) -> None:
         super().__init__(sentences, special, device)
-        self.how = how
-        self.from_BM = self.left_B[:, None].expand(-1, how.nbest)  # the row that each text comes from
-        self.open_BM = torch.ones_like(self.from_BM, dtype=torch.bool)  # the texts that have not ended
+        self.options = options
+        self.from_BM = self.left_B[:, None].expand(-1, options.nbest)  # parent row of each text
+        self.open_BM = torch.ones_like(self.from_BM, dtype=torch.bool)  # texts that have not ended
         self.sum_BM = torch.zeros_like(self.from_BM, dtype=torch.float)
-        # numbers of its own for each text, so that it does not matter what else is drawn
+        # a separate generator per text, so that results do not depend on other texts
         self.draws = [
-            torch.Generator().manual_seed(derive(how.seed, number, text))
+            torch.Generator().manual_seed(derive(options.seed, number, text))
             for number in numbers
-            for text in range(how.nbest)
+            for text in range(options.nbest)
         ]
 
     def advance(self, logs_NV: Tensor) -> Tensor:
-        """Writes a token in each text; gives the rows of the sentences that go on."""
+        """Append a token to each text; return the rows of the sentences that continue."""
         each_NV = logs_NV[self.from_BM.flatten()]
-        token_N = self._drawn(each_NV)
+        token_N = self._draw(each_NV)
         token_BM = token_N.view_as(self.from_BM)
         sum_BM = self.sum_BM + each_NV.gather(1, token_N[:, None]).view_as(self.sum_BM)
         if bool(sum_BM[self.open_BM].isnan().any()):
-            raise not_numbers()
+            raise nan_error()
         ends_BM = self.open_BM & (token_BM == self.special.eos)
         rows_E = self.from_BM[ends_BM]
-        texts = self.written.ended(rows_E, sum_BM[ends_BM], self.special.eos, self.how.length_penalty)
+        texts = self.history.finish(rows_E, sum_BM[ends_BM], self.special.eos, self.options.length_penalty)
         for sentence, text in zip(self.left_B[ends_BM.nonzero()[:, 0]].tolist(), texts):
             self.texts[sentence].append(text)
         going_BM = self.open_BM & ~ends_BM
@@ -94,25 +94,29 @@ class _Drawing(Searching):
         self.left_B, self.open_BM, self.sum_BM = self.left_B[left_B], going_BM[left_B], sum_BM[left_B]
         self.last_N = token_BM[left_B].flatten()
         self.draws = [
-            self.draws[place * self.how.nbest + text] for place in left_B.tolist() for text in range(self.how.nbest)
+            self.draws[place * self.options.nbest + text]
+            for place in left_B.tolist()
+            for text in range(self.options.nbest)
         ]
-        self.written.add(rows_BM.flatten(), self.last_N, self.sum_BM.flatten())
+        self.history.add(rows_BM.flatten(), self.last_N, self.sum_BM.flatten())
         self.from_BM = torch.arange(len(self.last_N), device=left_B.device).view_as(rows_BM)
         return rows_BM
 
-    def _drawn(self, scores_NV: Tensor) -> Tensor:
-        if not self.how.temperature:
+    def _draw(self, scores_NV: Tensor) -> Tensor:
+        if not self.options.temperature:
             return scores_NV.argmax(-1)
         noise_NV = torch.stack([torch.rand(scores_NV.shape[-1], generator=draw) for draw in self.draws])
-        # the largest of scores with such noise is a draw by their probabilities (Gumbel)
+        # Gumbel trick: the argmax of the noisy scores is a sample
         noise_NV = -(-noise_NV.clamp_min(torch.finfo(torch.float).tiny).log()).log()
-        return (self.how.kept(scores_NV) + noise_NV.to(scores_NV)).argmax(-1)
+        return (self.options.filter_scores(scores_NV) + noise_NV.to(scores_NV)).argmax(-1)
 
 
-def _nucleus(scores_NV: Tensor, order_NV: Tensor, share: float) -> Tensor:
-    """Leaves the first tokens by `order_NV` that make up a share of the probability, at least one."""
+def _keep_nucleus(scores_NV: Tensor, order_NV: Tensor, share: float) -> Tensor:
+    """Keep the first tokens in the order of `order_NV` with a total probability of `share`, at least one."""
     place_NV = order_NV.argsort(dim=-1, stable=True)
     probs_NV = scores_NV.softmax(-1).gather(-1, place_NV)
-    sums_NV = probs_NV.cpu().cumsum(-1).to(probs_NV.device)  # on a GPU sums come in no fixed order, which is refused
+    sums_NV = (
+        probs_NV.cpu().cumsum(-1).to(probs_NV.device)
+    )  # cumsum is not deterministic on a GPU, which raises an error
     beyond_NV = sums_NV - probs_NV >= share
     return scores_NV.masked_fill(torch.zeros_like(beyond_NV).scatter(-1, place_NV, beyond_NV), NEVER)

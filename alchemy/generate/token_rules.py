@@ -1,6 +1,6 @@
-"""What a text must obey while it is written: each rule changes the scores of the next token in place."""
+"""Token rules for generation: each modifies the scores of the next token in place."""
 
-# N rows, V vocabulary, T tokens so far, B sentences, R runs of S tokens
+# N rows, V vocabulary, T tokens so far, B sentences, R n-grams of S tokens
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ NEVER = -torch.inf
 
 
 class Rule(Protocol):
-    """One demand on all rows; `sentence_N` tells which sentence each row is of, `tokens_NT` what is written so far."""
+    """A rule for all rows. `sentence_N` is the sentence of each row, `tokens_NT` the tokens so far."""
 
     def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None: ...
 
 
 class AtLeast:
-    """No end before a sentence has so many tokens; with `or_stuck`, unless the rules before it leave nothing else."""
+    """Minimum length: forbids an earlier end token, unless with `or_stuck` the previous rules leave no other."""
 
     def __init__(self, least_B: Tensor, eos: int, *, or_stuck: bool = True) -> None:
         self.least_B, self.eos, self.or_stuck = least_B, eos, or_stuck
-        self.last = int(least_B.max())  # known beforehand, since asking a tensor at each step makes a GPU wait
+        self.last = int(least_B.max())  # computed once: reading a tensor at each step would synchronize the GPU
 
     def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
         if tokens_NT.shape[1] >= self.last:
@@ -37,7 +37,7 @@ class AtLeast:
 
 
 class AtMost:
-    """Nothing but the end once a sentence has so many tokens; the end itself is not counted."""
+    """Maximum length, not counting the end token: allows only the end token once it is reached."""
 
     def __init__(self, most_B: Tensor, eos: int) -> None:
         self.most_B, self.eos, self.first = most_B, eos, int(most_B.min())
@@ -51,7 +51,7 @@ class AtMost:
 
 
 class Without:
-    """Tokens that are never written: padding, what begins a row."""
+    """Forbidden tokens, such as padding and the initial token."""
 
     def __init__(self, tokens: Tensor) -> None:
         self.tokens = tokens
@@ -61,7 +61,7 @@ class Without:
 
 
 class Penalty:
-    """So much is taken off the score of a token."""
+    """Penalty that is subtracted from the score of a token."""
 
     def __init__(self, token: int, amount: float) -> None:
         self.token, self.amount = token, amount
@@ -71,7 +71,7 @@ class Penalty:
 
 
 class NoRepeat:
-    """No run of `size` tokens comes twice in a text."""
+    """Ban on repeated n-grams of `size` tokens."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -90,7 +90,7 @@ class NoRepeat:
 
 
 class Prefixes:
-    """Each sentence begins with tokens that are given, whatever the other rules say of them; beyond it is free."""
+    """Forced first tokens of each sentence, which take precedence over the other rules."""
 
     def __init__(self, prefix_BT: Tensor, length_B: Tensor, others: Sequence[Rule]) -> None:
         self.prefix_BT, self.length_B, self.others = prefix_BT, length_B, others
@@ -98,16 +98,17 @@ class Prefixes:
     def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
         step = tokens_NT.shape[1]
         if step >= self.prefix_BT.shape[1]:
-            return obey(self.others, scores_NV, tokens_NT, sentence_N)
+            return apply_rules(self.others, scores_NV, tokens_NT, sentence_N)
         forced_N1 = (step < self.length_B[sentence_N])[:, None]
         token_N1 = self.prefix_BT[sentence_N, step][:, None]
         given_N1 = scores_NV.gather(1, token_N1)
-        obey(self.others, scores_NV, tokens_NT, sentence_N)
+        apply_rules(self.others, scores_NV, tokens_NT, sentence_N)
         scores_NV.masked_fill_(forced_N1, NEVER)
         scores_NV.scatter_(1, token_N1, torch.where(forced_N1, given_N1, scores_NV.gather(1, token_N1)))
         return None
 
 
-def obey(rules: Sequence[Rule], scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+def apply_rules(rules: Sequence[Rule], scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+    """Apply rules in order."""
     for rule in rules:
         rule(scores_NV, tokens_NT, sentence_N)

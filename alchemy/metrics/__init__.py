@@ -1,1 +1,1 @@
-"""Numbers about a run: how they are gathered, nested and reduced."""
+"""Metrics: scopes, scores and formatting."""

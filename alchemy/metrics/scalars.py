@@ -1,4 +1,4 @@
-"""Which of the values that parts hand around are single numbers, and how numbers are shown to people."""
+"""Extract single numbers from values, and format numbers for display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from alchemy.errors import AlchemyError
 
 
 def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
-    """The entries that are single numbers, as floats: Python's, numpy's, and tensors or arrays without dimensions.
+    """Return the entries that are single numbers, as floats: Python and NumPy numbers, 0-d tensors and arrays.
 
     >>> numbers_in({"f1": 1, "ok": True, "confusion": [[1, 2]]})
     {'f1': 1.0}
@@ -20,17 +20,17 @@ def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
     for name, value in values.items():
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             value = value.item()
-        # bool is a number to Python, but no score to a reader
+        # bool is a number in Python, but not a score
         if isinstance(value, Real) and not isinstance(value, bool):
             try:
                 found[name] = float(value)
             except OverflowError as error:
-                raise too_large(name) from error
+                raise overflow_error(name) from error
     return found
 
 
 def show(value: float) -> str:
-    """A number for people: a count in full, any other with four digits.
+    """Format a number: an integer in full, any other with four significant digits.
 
     >>> show(10000), show(10000.0), show(0.912345), show(1e30)
     ('10000', '10000', '0.9123', '1e+30')
@@ -39,7 +39,7 @@ def show(value: float) -> str:
 
 
 def show_scores(scores: Mapping[str, float], best: Collection[str] = (), width: int = 56) -> str:
-    """Scores on one line of about `width` characters, those in `best` marked; the best and the loss fit first.
+    """Format scores on one line of about `width` characters; new bests and the loss take precedence.
 
     >>> show_scores({"accuracy": 0.74, "loss": 0.53}, best=["accuracy"])
     'accuracy 0.74 (best)  loss 0.53'
@@ -55,7 +55,7 @@ def show_scores(scores: Mapping[str, float], best: Collection[str] = (), width: 
 
 
 def show_epoch(epoch: int, epochs: float | None = None) -> str:
-    """An epoch as people count, from 1; rows and files count from 0.
+    """Format an epoch, counted from 1; rows and files count from 0.
 
     >>> show_epoch(0, 3), show_epoch(2, 2.5), show_epoch(4)
     ('1/3', '3/3', '5')
@@ -63,7 +63,7 @@ def show_epoch(epoch: int, epochs: float | None = None) -> str:
     return f"{epoch + 1}" if epochs is None else f"{epoch + 1}/{math.ceil(epochs)}"
 
 
-def too_large(name: str) -> AlchemyError:
-    """The error for an integer, or a fraction, beyond the largest float (1.8e308)."""
-    text = f"the metric {name!r} is a number too large for a float"
+def overflow_error(name: str) -> AlchemyError:
+    """Return the error for a number beyond the largest float (1.8e308)."""
+    text = f"the metric {name!r} is too large for a float"
     return AlchemyError(text, hint="log its logarithm, or check how it is computed")

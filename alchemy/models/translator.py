@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
-from alchemy.generate.search import Steps, logs
+from alchemy.generate.search import Steps, log_probs
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import CrossEntropy, build_loss
 from alchemy.nn.seq2seq import Network
@@ -167,4 +167,4 @@ def _shift_right(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[
 
 def _target_logs(scores_BTV: Tensor, target_BT: Tensor) -> Tensor:
     """Return the log-probabilities of the target tokens."""
-    return logs(scores_BTV).gather(-1, target_BT[..., None])[..., 0]
+    return log_probs(scores_BTV).gather(-1, target_BT[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""What happens around a run: logging, the record folder, backups, seeds."""
+"""Plugins around a run: logging, the record folder, backups, seeds."""
 
 from __future__ import annotations
 

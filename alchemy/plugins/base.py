@@ -1,4 +1,4 @@
-"""The contract of a plugin: it works when it is made, may listen to the numbers, and ends with the run."""
+"""Plugin interface: constructor, `log` and `exit`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from alchemy.result import log_failure
 
 
 class AlchemyPlugin(Registrable):
-    """Base of the plugins. Override what you need; `sys.exc_info()` shows a failure during `exit`.
+    """Base class of plugins. Override the methods you need; during `exit`, `sys.exc_info()` is the error of the run.
 
-    `aside = True` says that it copies, sends or traces, and changes no number: short trainings do without it.
+    Set `aside = True` for a plugin that only copies, sends or traces: short verification runs leave it out.
     """
 
     aside: ClassVar[bool] = False
@@ -22,12 +22,12 @@ class AlchemyPlugin(Registrable):
         self.run = current_run()
 
     def log(self, values: Mapping[str, float], update: int) -> None:
-        """Called with the numbers that are due, every `log_every` updates and after each evaluation."""
+        """Receive metrics, every `log_every` updates and after each evaluation."""
 
     def exit(self) -> None:
-        """Called when the run ends, also when it fails."""
+        """Clean up when the run ends, even if it failed."""
 
-    # plugins of older projects override these in place of `exit`, and call ours
+    # plugins of older projects override these instead of `exit`, and call super()
     def __enter__(self) -> Self:
         return self
 
@@ -39,7 +39,7 @@ RunnerPlugin = AlchemyPlugin
 
 
 def start_plugin(run: Run, table: Mapping[str, object], section: str) -> AlchemyPlugin:
-    """Builds a plugin and sees to its end: `exit`, or `__exit__` of an old one."""
+    """Build a plugin and register its `exit`, or the `__exit__` of an older one."""
     plugin: AlchemyPlugin = build(AlchemyPlugin, table, section=section)
     run.exits.enter_context(plugin)
     if type(plugin).exit is not AlchemyPlugin.exit:

@@ -1,4 +1,4 @@
-"""The console of a run, debug switches, and a first screen that says what is about to happen."""
+"""Console logging, debug mode, and the summary printed at the start of a run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from alchemy.plugins.log_sinks import CONSOLE_FORMAT, Level, console_log
 
 @AlchemyPlugin.register()
 class BasicSetup(AlchemyPlugin):
-    """Log messages on the console; with `--debug` more of them, exact GPU error positions and anomaly detection."""
+    """Plugin that logs to the console. `--debug` adds messages, exact GPU error positions and anomaly detection."""
 
     def __init__(self, *, level: Level = "INFO", format: Annotated[str, LogFormat()] = CONSOLE_FORMAT) -> None:
         super().__init__()
         if self.run.debug:
             level = "DEBUG"
-            # kernels report their errors where they were launched; read when CUDA starts
+            # kernels report errors where they were launched; read when CUDA starts
             os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
             before = torch.is_anomaly_enabled()
             torch.autograd.set_detect_anomaly(True)
@@ -39,7 +39,7 @@ class BasicSetup(AlchemyPlugin):
 
 @AlchemyPlugin.register()
 class DisplayRunningInfo(AlchemyPlugin):
-    """Shows tag, device, driver, versions and the config of the run."""
+    """Plugin that logs the tag, device, driver, versions and config of the run."""
 
     def __init__(self) -> None:
         super().__init__()

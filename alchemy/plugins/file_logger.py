@@ -1,4 +1,4 @@
-"""The record folder of a run: made before training starts, closed with an honest status."""
+"""Create the record folder of a run, and close it with the final status."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from alchemy.records.folder import INFO
 from alchemy.records.symlinks import path_inside
 from alchemy.trust import CONFIG, digest_of, trust
 
-# environment variables that change what a run computes; nothing else of the environment is kept, it may hold secrets
-TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
+# environment variables that affect results; the others are not saved, since they may contain secrets
+ENV_NAMES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
 
 
 class Sources(NamedTuple):
-    """What a run is made from: files of the record and fields of its `record.json`."""
+    """Config, code and environment of a run: files of the record and fields of its `record.json`."""
 
     files: dict[str, str]
     fields: dict[str, object]
@@ -42,7 +42,7 @@ class Sources(NamedTuple):
 
 @AlchemyPlugin.register()
 class FileLogger(AlchemyPlugin):
-    """Keeps a record under `log_dir`: config, log, numbers, environment. With `--no-file` it writes nothing."""
+    """Plugin that writes a record to `log_dir`: config, log, metrics, environment. `--no-file` disables it."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class FileLogger(AlchemyPlugin):
             raise AlchemyError(
                 "a record needs a tag", where=run.cfg.path, hint='add tag = "..." at the top of the config'
             )
-        self.record = self._create(os.path.expanduser(log_dir), str(tag), self._sources(backup_cfg))
+        self.record = self._create(os.path.expanduser(log_dir), str(tag), self._collect_sources(backup_cfg))
         folder = self.record.path
         run.record = self.record
         run.record_dir = folder
@@ -75,11 +75,11 @@ class FileLogger(AlchemyPlugin):
         try:
             log = file_log(folder / "run.log", level, format=format, date_format=date_format)
             self.record.on_removal(run.exits.enter_context(log).reopen)
-            # here and not in `exit`: a plugin that fails later in its constructor must not leave a record "running"
+            # not in `exit`: if a later plugin fails in its constructor, the record must not stay "running"
             run.exits.push(self._close)
             self._fill(folder, subdirs, create_readme)
         except OSError as error:
-            raise AlchemyError(f"the record folder {folder} cannot be written: {error}") from error
+            raise AlchemyError(f"cannot write the record folder {folder}: {error}") from error
         logger.info("record: {}", folder)
         if run.resume_from is None:
             compare_with_last(run.cfg, self.record.info, folder)
@@ -87,7 +87,7 @@ class FileLogger(AlchemyPlugin):
     def _create(self, log_dir: str, tag: str, sources: Sources) -> Record:
         run = self.run
         name = run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f")
-        if CONFIG in sources.files:  # before it is written: a run that is killed in between can be resumed
+        if CONFIG in sources.files:  # before it is written, so that a run killed in between can be resumed
             trust(digest_of(sources.files[CONFIG].encode()), (run.resume_from or Path(log_dir, name)) / CONFIG)
         if run.resume_from is None:
             return Record.create(
@@ -103,8 +103,8 @@ class FileLogger(AlchemyPlugin):
                 **sources.fields,
             )
         record = Record.reopen(run.resume_from)
-        # not before the state was accepted: the next attempt must see the same changes
-        record.when_resumed = functools.partial(_renew, record, sources)
+        # only after the state is accepted: the next attempt must see the same changes
+        record.when_resumed = functools.partial(_update_sources, record, sources)
         return record
 
     def _fill(self, folder: Path, subdirs: list[str], create_readme: bool) -> None:
@@ -112,15 +112,15 @@ class FileLogger(AlchemyPlugin):
         for name in ("checkpt", *subdirs):
             path_inside(folder, name).mkdir(parents=True, exist_ok=True)
         run.symbols.set_global("checkpt_dir", folder / "checkpt")
-        if create_readme and not (folder / "README.md").exists():  # of a resumed run it may have been edited
+        if create_readme and not (folder / "README.md").exists():  # the user may have edited that of a resumed run
             parts = [f"# {hide(str(run.cfg.get('tag')))}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
                 delta = dumps(mask_secrets(Table(run.cfg.delta))).strip()
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{delta}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
 
-    def _sources(self, backup_cfg: bool) -> Sources:
-        """Collects what the run is made from, before parts take keys out of its config."""
+    def _collect_sources(self, backup_cfg: bool) -> Sources:
+        """Collect config, code and environment of the run, before parts remove keys from its config."""
         run = self.run
         fields: dict[str, object] = {
             "cfg_hash": config_hash(run.cfg),
@@ -130,23 +130,23 @@ class FileLogger(AlchemyPlugin):
         files = {"env.json": json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"}
         if backup_cfg:
             masked = mask_secrets(run.cfg)
-            files["cfg.toml"], fields["cfg_values"] = _text_of(masked), values_hash(masked)
+            files["cfg.toml"], fields["cfg_values"] = _to_toml(masked), values_hash(masked)
         return Sources(files, fields)
 
-    def _tell_cost(self) -> None:
-        """What all this writing has taken from the run."""
+    def _log_overhead(self) -> None:
+        """Log the time that tracking took from the run."""
         assert self.record is not None
         run, series, saving = self.run, self.record.series, self.run.checkpoints.cost
-        seconds = run.elapsed - series.seconds  # of this generation, as all that follows
+        seconds = run.elapsed - series.seconds  # of this generation, like the costs below
         calling = {
-            "numbers": run.progress.tracking_seconds,
+            "metrics": run.progress.tracking_seconds,
             "ledger": run.ledger.cost["calling"],
             "checkpoints": saving["calling"],
         }
         writing = series.cost["writing"] + run.ledger.cost["writing"] + saving["writing"]
-        parts = [f"{name} {_share(cost, seconds)}" for name, cost in calling.items()]
-        parts.append(f"in threads beside it {_share(writing, seconds)}")
-        logger.debug("kept from its work, of {:.1f} s: {}", seconds, "; ".join(parts))
+        parts = [f"{name} {_format_share(cost, seconds)}" for name, cost in calling.items()]
+        parts.append(f"background threads {_format_share(writing, seconds)}")
+        logger.debug("tracking overhead in {:.1f} s: {}", seconds, "; ".join(parts))
 
     def _close(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self.record is not None
@@ -154,75 +154,78 @@ class FileLogger(AlchemyPlugin):
             self.record.undo_reopen()
             return
         status, reason = self.run.outcome(error)
-        self._tell_cost()
+        self._log_overhead()
         unsaved = self.run.checkpoints.unsaved
         if unsaved:
             self.record.remarks.append(f"the last state could not be saved: {unsaved}")
             logger.error("{}; `alchemy resume` continues from the previous one", self.record.remarks[-1])
         try:
             self.record.finish(status, reason, unsaved=unsaved)
-        except OSError as error:  # the outcome of the run does not depend on it
+        except OSError as error:  # does not change the outcome of the run
             logger.error("{} could not be set to status {}: {}", self.record.path / INFO, status, error)
         for name, rows in (("metrics.jsonl", self.record.series), ("ledger.jsonl", self.run.ledger)):
             if rows.dropped:
                 logger.warning("{} rows of {} could not be written: {}", rows.dropped, name, rows.error)
-        # a failure has been logged
+        # a failure was logged already
         level = "DEBUG" if status == "failed" else "INFO"
         logger.log(level, "{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
 
 
-def _share(part: float, whole: float) -> str:
+def _format_share(part: float, whole: float) -> str:
     return f"{part:.2f} s, {part / max(whole, 1e-9):.2%}"
 
 
-def _renew(record: Record, sources: Sources) -> None:
-    """Updates the sources in the record of a resumed run."""
-    changed = [name for name, text in sources.files.items() if _keep_former(record.path, record.generation, name, text)]
+def _update_sources(record: Record, sources: Sources) -> None:
+    """Update the sources in the record of a resumed run."""
+    changed = [
+        name for name, text in sources.files.items() if _write_versioned(record.path, record.generation, name, text)
+    ]
     record.files, fields = sources.files, dict(sources.fields)
     if "cfg.toml" not in changed:  # the hash of a config without a seed differs from that of its cfg.toml
         del fields["cfg_hash"]
     record.note(**fields)
 
 
-def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
-    """Writes a file of the record; if an earlier generation had another, that stays under its number."""
+def _write_versioned(folder: Path, gen: int, name: str, text: str) -> bool:
+    """Write a file of the record; if its content changed, keep the previous one under the number of its generation."""
     path = folder / name
-    former = read_bytes(path).decode("utf-8") if path.exists() else text
-    if former != text:
-        write_atomic(path.with_name(f"{path.stem}.{gen - 1}{path.suffix}"), former)
+    previous = read_bytes(path).decode("utf-8") if path.exists() else text
+    if previous != text:
+        write_atomic(path.with_name(f"{path.stem}.{gen - 1}{path.suffix}"), previous)
     write_atomic(path, text)
-    return former != text
+    return previous != text
 
 
-def _text_of(masked: Document) -> str:
-    """A masked config as TOML, without its comments if one of them shows a secret."""
+def _to_toml(masked: Document) -> str:
+    """Return a masked config as TOML, without comments if one of them contains a secret."""
     text = dumps(masked)
     return dumps(masked.plain()) if contains_secret(text) else text
 
 
 def hash_code(user_dir: str) -> str:
-    """One hash of all modules below `user_dir`, imported or not."""
+    """Return a hash of all modules in `user_dir`, imported or not."""
     return hash_tree(user_dir) if os.path.isdir(user_dir) else ""
 
 
 def values_hash(cfg: Document) -> str:
-    """The values of a config: a resume sees by it that somebody has edited `cfg.toml`."""
+    """Return a hash of the values of a config, by which a resume detects edits to `cfg.toml`."""
     return hash_text(json.dumps(as_written(cfg), sort_keys=True, default=str))
 
 
 def config_hash(cfg: Document) -> str:
-    """One hash for equal configs; a seed that was drawn for this run alone does not make it another config."""
+    """Return a hash of a config that ignores a seed drawn only for this run."""
     drawn = "seed" in cfg and cfg.origin_of("seed").kind == "drawn"
     values = {key: value for key, value in without_secrets(cfg).items() if not (drawn and key == "seed")}
     return hash_text(json.dumps(values, sort_keys=True, default=str))
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of alchemy, torch and Python."""
     return {"alchemy": version("alchemy"), "torch": version("torch"), "python": platform.python_version()}
 
 
 def environment(device_info: dict[str, Any]) -> dict[str, Any]:
-    """What the numbers of a run may depend on, beside its config and code."""
+    """Return everything apart from config and code that results may depend on."""
     packages = {dist.metadata["Name"]: dist.version for dist in distributions()}
     return {
         "format": 1,
@@ -234,6 +237,6 @@ def environment(device_info: dict[str, Any]) -> dict[str, Any]:
         "device": device_info,
         "cwd": os.getcwd(),
         "argv": hide_words(sys.argv),
-        "env": {name: os.environ[name] for name in TELLING if name in os.environ},
+        "env": {name: os.environ[name] for name in ENV_NAMES if name in os.environ},
         "packages": dict(sorted(packages.items(), key=lambda row: str(row[0]).lower())),
     }

@@ -1,4 +1,4 @@
-"""What differs from the last run of the same tag and runner, said before the new one starts."""
+"""Compare a new run with the last run of the same tag and runner."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from alchemy.errors import AlchemyError
 from alchemy.records.folder import read_info
 from alchemy.records.symlinks import refuse_links
 
-# how many of the newest records are looked at: the last run of a tag is among them, or it is no longer of interest
+# only the newest records are compared; older runs are not of interest
 NEWEST = 200
-NAMES = 4  # of changed keys on the console; the log file has all of them, with their values
+NAMES = 4  # changed keys shown on the console; the log file lists all of them, with their values
 
 
 def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None:
-    """Logs the differences to the newest record with this tag; an equal one that has finished is worth a warning.
+    """Log the differences from the newest record with this tag; warn if an identical run has finished.
 
-    A test is compared with tests and a training with trainings, also if all of them lie in one folder.
+    Tests are compared with tests and training runs with training runs, even if all are in one folder.
     """
-    same_tag = [(other, last) for other, last in _records(folder) if last.get("tag") == info["tag"]]
+    same_tag = [(other, last) for other, last in _iter_records(folder) if last.get("tag") == info["tag"]]
     for other, last in same_tag:
-        if last["status"] == "finished" and _key(last) == _key(info):
+        if last["status"] == "finished" and _run_key(last) == _run_key(info):
             logger.warning("{} has finished with the same config, seed and code", other.name)
             return
     for other, last in same_tag:
-        changes = _changes(other, cfg)
+        changes = _diff_configs(other, cfg)
         if changes is not None:
             code = "the same" if last["code_hash"] == info["code_hash"] else "changed"
             logger.debug(
                 "since the last run of this tag, {} ({}):\n{}\ncode: {}", other.name, last["status"], changes, code
             )
-            if not cfg.parent:  # what a test differs in is the training that it tests
+            if not cfg.parent:  # tests differ in the training run that they test
                 logger.info("since {} ({}): {}; code {}", other.name, last["status"], _shorten(changes), code)
             return
 
 
 def _shorten(changes: str) -> str:
-    """The names of what has changed; with a single change the whole line.
+    """Return the names of the changed keys, or the whole line for a single change.
 
     >>> _shorten('optim.lr: 0.1 (a.toml:3) -> 0.2 (b.toml:3)\\nseed: 1 (a.toml:1) -> 2 (b.toml:1)')
     'optim.lr, seed changed'
@@ -56,20 +56,20 @@ def _shorten(changes: str) -> str:
     return f"{', '.join(names[:NAMES])}{more} changed"
 
 
-def _key(info: dict[str, Any]) -> tuple[str, str]:
+def _run_key(info: dict[str, Any]) -> tuple[str, str]:
     return info["cfg_hash"], info["code_hash"]
 
 
-def _changes(other: Path, cfg: Document) -> str | None:
-    """The differences to the config of a record; None if that is the config of another runner."""
+def _diff_configs(other: Path, cfg: Document) -> str | None:
+    """Return the differences from the config of a record, or None if it is for another runner."""
     try:
         before = prepare_cfg(refuse_links(other) / "cfg.toml", compare=True)
         return diff(before, cfg) if before.get("runner") == cfg.get("runner") else None
     except AlchemyError as error:
-        return f"its config cannot be compared: {error}"
+        return f"cannot compare its config: {error}"
 
 
-def _records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _iter_records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     for other in sorted(folder.parent.iterdir(), reverse=True)[:NEWEST]:
         if other != folder and (other / "record.json").is_file():
             try:

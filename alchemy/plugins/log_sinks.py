@@ -1,4 +1,4 @@
-"""Where log messages go, whichever library they come from."""
+"""Log sinks: console, file, and the bridge from the standard `logging`."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ DATE_FORMAT = "YYYY-MM-DD HH:mm:ss.SSS"
 FILE_FORMAT = "{time:DATE} | {level: <8} | {name}:{line} | {message}"
 Level = Literal["TRACE", "DEBUG", "INFO", "SUCCESS", "WARNING", "ERROR", "CRITICAL"]
 CONSOLE_FORMAT = "{time:HH:mm:ss} {level: <7} {message}"
-LONGEST_WAIT = 2**20  # bytes of a log kept for a retry
+MAX_WAITING = 2**20  # bytes kept for a retry
 STYLES = {"WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red", "DEBUG": "dim"}
 
 
 @contextlib.contextmanager
 def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> Iterator[None]:
-    """Log messages on the console, in place of loguru's own sink, until the block ends."""
+    """Log to the console instead of loguru's default sink, until the block ends."""
 
     def write(message: Message) -> None:
-        # Text, not markup: a message may hold "[/x]"
+        # Text, not markup: a message may contain "[/x]"
         style = STYLES.get(message.record["level"].name, "")
         console.print(Text(hide(message).rstrip("\n"), style=style), soft_wrap=True)
 
-    had_default = _remove(_default[0])  # sinks that a project has added stay
+    had_default = _remove(_default[0])  # sinks added by a project stay
     sink = logger.add(
-        write, level=level, format=_formatter(format, DATE_FORMAT, brief=True), catch=True, diagnose=False
+        write, level=level, format=_make_formatter(format, DATE_FORMAT, brief=True), catch=True, diagnose=False
     )
     try:
         yield
@@ -53,10 +53,10 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
 
 @contextlib.contextmanager
 def plain_console(console: Console) -> Iterator[None]:
-    """What a run without BasicSetup has: our console in place of loguru's own, which shows the values of variables."""
-    # loguru tells only by removing it whether its own sink is still there
+    """Console logging without BasicSetup: replaces loguru's default sink, which prints the values of variables."""
+    # removing the default sink is the only way to find out whether it exists
     if not _remove(_default[0]):
-        yield  # the program has a log of its own
+        yield  # the program has configured its own logging
         return
     _default[0] = logger.add(sys.stderr)
     with console_log(console, "INFO"):
@@ -64,7 +64,7 @@ def plain_console(console: Console) -> Iterator[None]:
 
 
 class LogFile:
-    """A log file that never raises. Lines that cannot be written are kept and retried with the next one."""
+    """A log file that never raises an error. Failed lines are kept and retried with the next one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class LogFile:
     def write(self, message: str) -> None:
         line = hide(message).encode("utf-8", "backslashreplace")
         with self._using:
-            if len(self._waiting) < LONGEST_WAIT:
+            if len(self._waiting) < MAX_WAITING:
                 self._waiting += line
             else:
                 self._dropped += line.count(b"\n")
@@ -90,7 +90,7 @@ class LogFile:
             self._error = str(error)
 
     def reopen(self) -> None:
-        """Recreates the file with its content if it was deleted."""
+        """Recreate the file with its content if it was deleted."""
         with self._using:
             self._file = reopen(self._file, self.path)
 
@@ -106,9 +106,9 @@ class LogFile:
 
 @contextlib.contextmanager
 def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str = DATE_FORMAT) -> Iterator[LogFile]:
-    """Log messages, with full tracebacks, in a file until the block ends; a full disk never stops the run."""
-    formatter = _formatter(format, date_format, brief=False)
-    # opened here: loguru would take braces in the path for a pattern
+    """Log to a file, with full tracebacks, until the block ends. A full disk does not stop the run."""
+    formatter = _make_formatter(format, date_format, brief=False)
+    # opened here, because loguru would treat braces in the path as a pattern
     with contextlib.closing(LogFile(path)) as file:
         sink = logger.add(file.write, level=level, format=formatter, catch=True, diagnose=False, backtrace=True)
         try:
@@ -119,10 +119,10 @@ def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str
 
 @contextlib.contextmanager
 def stdlib_logging(level: str) -> Iterator[None]:
-    """Messages of the standard `logging` and Python's warnings go the way of all others until the block ends."""
+    """Send messages of the standard `logging` and Python warnings to loguru until the block ends."""
     root = logging.getLogger()
     if any(isinstance(handler, _Intercept) for handler in root.handlers):
-        yield  # a run inside a run
+        yield  # a nested run
         return
     handler, before = _Intercept(), root.level
     root.addHandler(handler)
@@ -137,7 +137,7 @@ def stdlib_logging(level: str) -> Iterator[None]:
 
 
 class _Intercept(logging.Handler):
-    """Hands records of the standard library to loguru, under the name and line of their caller."""
+    """Handler that forwards standard log records to loguru, with the name and line of their caller."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -151,8 +151,8 @@ class _Intercept(logging.Handler):
         logger.patch(caller).opt(exception=record.exc_info).log(level, "{}", record.getMessage())
 
 
-def _formatter(format: str, date_format: str, *, brief: bool) -> Callable[[Record], str]:
-    """A formatter; `brief` leaves out tracebacks of an AlchemyError, and of what is logged with `brief` set."""
+def _make_formatter(format: str, date_format: str, *, brief: bool) -> Callable[[Record], str]:
+    """Return a formatter. `brief` omits tracebacks of an AlchemyError and of messages logged with `brief` set."""
     template = format.replace("{time:DATE}", f"{{time:{date_format}}}")
 
     def formatter(record: Record) -> str:
@@ -164,12 +164,12 @@ def _formatter(format: str, date_format: str, *, brief: bool) -> Callable[[Recor
     return formatter
 
 
-# the number of loguru's own sink, which writes to stderr as long as no run has a console
+# the id of loguru's default sink, which writes to stderr while no run has a console
 _default = [0]
 
 
 def _remove(sink: int) -> bool:
-    """Removes a sink; False when somebody else has removed it."""
+    """Remove a sink; return False if it was removed already."""
     try:
         logger.remove(sink)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The profiler: where the time of a few updates goes, as a table in the log and a trace in the record."""
+"""Profile a few updates: a table in the log and a trace in the record."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from alchemy.plugins.base import AlchemyPlugin
 
 @AlchemyPlugin.register()
 class Profile(AlchemyPlugin):
-    """Profiles `active` updates, after `wait` that are not looked at and `warmup` that are not kept.
+    """Plugin that profiles `active` updates, after skipping `wait` updates and discarding `warmup` updates.
 
-    Writes `profile/trace.json`, which chrome://tracing and ui.perfetto.dev show, and the `rows` dearest operators.
+    Writes `profile/trace.json` for chrome://tracing or ui.perfetto.dev, and logs the `rows` most expensive operators.
     """
 
     aside = True
@@ -38,7 +38,7 @@ class Profile(AlchemyPlugin):
             profile_memory=memory,
             acc_events=True,
         )
-        # the loop knows nothing of it: an update is a step of an optimizer
+        # counts optimizer steps, so the training loop needs no hook
         self._hook = register_optimizer_step_post_hook(self._after_update)
         self._profile.start()
 
@@ -46,19 +46,19 @@ class Profile(AlchemyPlugin):
         if self._profile is not None:
             self._profile.step()
 
-    def _write(self, found: profile) -> None:
+    def _write(self, profiler: profile) -> None:
         order = "self_device_time_total" if self.on_gpu else "self_cpu_time_total"
-        table = found.key_averages().table(sort_by=order, row_limit=self.rows)
-        logger.info("where the time went:\n{}", table)
+        table = profiler.key_averages().table(sort_by=order, row_limit=self.rows)
+        logger.info("profile:\n{}", table)
         if self.run.record_dir is not None:
             path = self.run.record_dir / "profile" / "trace.json"
             path.parent.mkdir(exist_ok=True)
-            found.export_chrome_trace(str(path))
-            logger.info("the trace is {}", path)
+            profiler.export_chrome_trace(str(path))
+            logger.info("trace: {}", path)
 
     def exit(self) -> None:
-        """A training that was shorter leaves what there is."""
-        found, self._profile = self._profile, None
+        """Stop the profiler. A shorter training run writes what it has recorded."""
+        profiler, self._profile = self._profile, None
         self._hook.remove()
-        if found is not None:
-            found.stop()
+        if profiler is not None:
+            profiler.stop()

@@ -1,4 +1,4 @@
-"""What has changed since a record was written, and whether a run that goes on with it is still the same run."""
+"""Find changes since a record was written that would make a resumed run differ from the original."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from alchemy.launch.project_imports import find_file
 from alchemy.plugins.file_logger import environment, hash_code, values_hash, versions
 from alchemy.records.folder import read_info
 
-# keys that do not change any number of a training: `*` matches one name, `**` all that follow
+# keys that do not affect training results: `*` matches one name, `**` all that follow
 HARMLESS = (
     "tag",
     "checkpoint.**",
     "stop.**",
-    "task.datasets.*.num_workers",  # with a stream it does matter: the state knows, and refuses
+    "task.datasets.*.num_workers",  # matters for a stream; loading the state checks that
     "task.datasets.*.prefetch_factor",
     "task.datasets.*.persistent_workers",
     "task.datasets.*.pin_memory",
@@ -32,8 +32,8 @@ HARMLESS = (
     "task.datasets.test.**",
     "task.datasets.inference.**",
 )
-# plugins of alchemy that only show, write or send; any other plugin may change what is computed
-QUIET = (
+# plugins of alchemy that only print, write or send; any other plugin may affect results
+PASSIVE = (
     "BasicSetup",
     "DisplayRunningInfo",
     "FileLogger",
@@ -42,12 +42,12 @@ QUIET = (
     "Profile",
     "MailOnFinish",
 )
-# may be allowed even if nothing of that name has changed: jobs move between machines, and a state is checked later
-GENERAL = {"data", "num_workers", "ranks", "code", "torch", "device", "threads", "ledger", "checkpt"}
+# accepted by --allow even if nothing has changed: jobs move between machines, and the state is checked later
+ALWAYS_ALLOWED = {"data", "num_workers", "ranks", "code", "torch", "device", "threads", "ledger", "checkpt"}
 
 
 class Change(NamedTuple):
-    """One thing that is not as it was; if it `breaks`, a run that goes on is not equal to one that never stopped."""
+    """A change since the record was written; if it `breaks`, the resumed run differs from an uninterrupted one."""
 
     name: str
     text: str
@@ -56,33 +56,33 @@ class Change(NamedTuple):
 
 
 def changes(record: Path, document: Document, device_info: Mapping[str, Any], user_dir: str) -> list[Change]:
-    """All that differs between a record and the run that is to go on with it."""
+    """Return the differences between a record and the run that resumes it."""
     return [
-        *_config(record, document),
-        *_code(record, user_dir),
-        *_machine(record, device_info),
-        *_weights(record),
+        *_config_changes(record, document),
+        *_code_changes(record, user_dir),
+        *_machine_changes(record, device_info),
+        *_weight_changes(record),
     ]
 
 
-def _config(record: Path, document: Document) -> Iterator[Change]:
+def _config_changes(record: Path, document: Document) -> Iterator[Change]:
     was, info = prepare_cfg(record / "cfg.toml", compare=True), read_info(record)
-    written, former = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
-    # a resume with another config keeps the former one before it notes the new hash, and may be killed in between
-    known = [was, *([prepare_cfg(former, compare=True)] if former.is_file() else [])]
+    written, previous = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
+    # a resume with another config saves the previous one before the new hash, and may be killed in between
+    known = [was, *([prepare_cfg(previous, compare=True)] if previous.is_file() else [])]
     if written and written not in map(values_hash, known):
-        yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
-    harmless = [*HARMLESS, *_quiet_plugins(was, document)]
+        yield Change("cfg.toml", "was edited after the run wrote it", True, of_config=True)
+    harmless = [*HARMLESS, *_passive_plugins(was, document)]
     for key, before, after in differences(was, document):
-        if before == after == MASK:  # also of a plugin: the same value is part of going on with the same run
+        if before == after == MASK:  # also of a plugin: resuming the same run requires the same value
             yield Change(key, "the secret has changed", True, of_config=True)
             continue
         breaks = not any(_matches(key, pattern) for pattern in harmless)
-        yield Change(key, f"{_shown(before)} -> {_shown(after)}", breaks, of_config=True)
+        yield Change(key, f"{_format_value(before)} -> {_format_value(after)}", breaks, of_config=True)
 
 
 def _matches(key: str, pattern: str) -> bool:
-    """Matches name by name: a `*` that crosses dots would match the parameters of a pipe.
+    """Match name by name: a `*` that matched dots would match the parameters of a pipe.
 
     >>> _matches("stop.any.0.patience", "stop.**"), _matches("task.datasets.train.pipes.0.timeout", "task.*.timeout")
     (True, False)
@@ -94,8 +94,8 @@ def _matches(key: str, pattern: str) -> bool:
     return len(names) == len(wanted) and all(want in ("*", name) for name, want in zip(names, wanted))
 
 
-def _quiet_plugins(*documents: Document) -> Iterator[str]:
-    """Patterns for the plugins that change no number in any of the configs."""
+def _passive_plugins(*documents: Document) -> Iterator[str]:
+    """Yield patterns for the plugins that do not affect results in any of the configs."""
     types: dict[str, list[str]] = {}
     for document in documents:
         plugins = document.get("plugins")
@@ -103,21 +103,21 @@ def _quiet_plugins(*documents: Document) -> Iterator[str]:
             types.setdefault(name, []).append(str(table.get("type")) if isinstance(table, Table) else "")
     for name, kinds in types.items():
         parts = [kind.rpartition(".") for kind in kinds]
-        if all(kind in QUIET and module.partition(".")[0] in ("", "alchemy") for module, _, kind in parts):
+        if all(kind in PASSIVE and module.partition(".")[0] in ("", "alchemy") for module, _, kind in parts):
             yield f"plugins.{name}.**"
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return "absent" if type(value) is object else format_brief(value)
 
 
-def _code(record: Path, user_dir: str) -> Iterator[Change]:
+def _code_changes(record: Path, user_dir: str) -> Iterator[Change]:
     info = read_info(record)
     if info.get("code"):
-        changed = [text for name, digest in info["code"].items() if (text := _change_of(name, digest, user_dir))]
+        changed = [text for name, digest in info["code"].items() if (text := _describe_change(name, digest, user_dir))]
         if changed:
             yield Change("code", ", ".join(changed), True)
-    elif info["code_hash"] != hash_code(user_dir):  # of an earlier version, or killed before the first save
+    elif info["code_hash"] != hash_code(user_dir):  # written by an earlier version, or killed before the first save
         yield Change("code", f"the code in {user_dir} has changed", True)
     for package, version in versions().items():
         before = info["versions"].get(package)
@@ -125,26 +125,26 @@ def _code(record: Path, user_dir: str) -> Iterator[Change]:
             yield Change(package, f"{before} -> {version}", True)
 
 
-def _change_of(name: str, digest: str, user_dir: str) -> str:
+def _describe_change(name: str, digest: str, user_dir: str) -> str:
     path = find_file(name, user_dir)
     if path is None:
         return f"{name} is missing"
     return "" if hash_file(path) == digest else f"{name} has changed"
 
 
-def _weights(record: Path) -> Iterator[Change]:
+def _weight_changes(record: Path) -> Iterator[Change]:
     missing = missing_names(record)
     if missing:
         names = ", ".join(f"checkpt/{name}" for name in missing)
         yield Change("checkpt", f"missing: {names}", True)
 
 
-def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
-    before = _environment_in(record / "env.json")
+def _machine_changes(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
+    before = _read_environment(record / "env.json")
     now = environment(dict(device_info))
     rows = {
-        "device": (_kind(before.get("device")), _kind(now["device"]), True),
-        "threads": (before.get("threads"), now["threads"], True),  # sums are cut differently
+        "device": (_device_type(before.get("device")), _device_type(now["device"]), True),
+        "threads": (before.get("threads"), now["threads"], True),  # sums are split differently
         "processor": (before.get("processor"), now["processor"], True),
         "platform": (before.get("platform"), now["platform"], False),
         "cwd": (before.get("cwd"), now["cwd"], False),
@@ -153,8 +153,8 @@ def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
         if was != new:
             yield Change(name, f"{was} -> {new}", breaks)
     was = before.get("processes", now["processes"])
-    if was != now["processes"]:  # where the data stands is counted over all of them; a state that cannot do so refuses
-        text = "the data goes on where it stood, but sums are added in another order and dropout draws anew"
+    if was != now["processes"]:  # the data position is counted over all processes; a state without it raises an error
+        text = "the data continues at the same position, but the order of sums and the dropout masks change"
         yield Change("ranks", f"{was} -> {now['processes']} processes: {text}", False)
     packages = before.get("packages", {})
     for name in sorted({*packages, *now["packages"]}) if before else ():
@@ -162,36 +162,36 @@ def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
             yield Change(name, f"{packages.get(name, 'absent')} -> {now['packages'].get(name, 'absent')}", False)
 
 
-def _environment_in(path: Path) -> dict[str, Any]:
+def _read_environment(path: Path) -> dict[str, Any]:
     try:
         content = read_table(path) if path.exists() else {}
         for key in ("device", "packages"):
             if not isinstance(content.get(key, {}), dict):
                 raise ValueError(f"its {key!r} is not a JSON object")
     except (OSError, ValueError) as error:
-        hint = "put it back, or remove it: then nobody knows on what machine the run was"
-        raise AlchemyError(f"{path} cannot be read: {error}", hint=hint) from error
+        hint = "restore it, or remove it to skip the comparison of machines"
+        raise AlchemyError(f"cannot read {path}: {error}", hint=hint) from error
     return content
 
 
-def _kind(device: Mapping[str, Any] | None) -> str:
-    """The sort of device: one GPU of a machine is as good as the next."""
+def _device_type(device: Mapping[str, Any] | None) -> str:
+    """Return the device type, without its index: GPUs of a machine are interchangeable."""
     return str((device or {}).get("device", "cpu")).partition(":")[0]
 
 
 def refuse_changes(found: Collection[Change], allowed: Collection[str]) -> None:
-    """An error that names every change which breaks exactness and was not allowed."""
+    """Raise an error that lists every breaking change that was not allowed."""
     breaking = [change for change in found if change.breaks]
     names = {change.name for change in breaking} | {"config"}
     refused = [change for change in breaking if not _is_allowed(change, allowed)]
     if refused:
         listed = "".join(f"\n  {change.name}: {change.text}" for change in refused)
         raise AlchemyError(
-            f"it would not be the same run any more:{listed}",
-            hint=f"put it back, or go on all the same with --allow {','.join(change.name for change in refused)}",
+            f"the resumed run would not be identical:{listed}",
+            hint=f"revert it, or resume anyway with --allow {','.join(change.name for change in refused)}",
         )
-    for name in set(allowed) - names - GENERAL:
-        raise AlchemyError(f"--allow {name}: nothing of that name has changed", hint=did_you_mean(name, names))
+    for name in set(allowed) - names - ALWAYS_ALLOWED:
+        raise AlchemyError(f"--allow {name}: no change with that name", hint=did_you_mean(name, names))
 
 
 def _is_allowed(change: Change, allowed: Collection[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Files that hold secrets, known by their names and contents as secret scanners know them."""
+"""Detect files that contain secrets, by name and content."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from fnmatch import fnmatchcase
 from alchemy.config.secrets import ENDINGS, NAMES, contains_secret, is_secret_name
 from alchemy.files import open_to_read
 
-MOST_BYTES = 2**18  # of a file that are searched
+MAX_BYTES = 2**18  # searched per file
 
-# lower case: names are compared without regard to it
+# lower case: the comparison ignores case
 FOLDERS = (".ssh", ".gnupg", ".aws", ".azure", ".gcloud", ".kube", ".kaggle", "*.agilekeychain", "*.keychain")
 FILES = (
-    # environment files and what tools keep their passwords in
+    # environment files and password files of tools
     *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pypirc", ".npmrc", ".yarnrc", ".yarnrc.yml"),
     *(".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".htpasswd", ".git-credentials", ".dockercfg"),
     *(".dockerconfigjson", ".s3cfg", ".boto", ".passwd-s3fs", "rclone.conf", ".rclone.conf", ".databrickscfg"),
     *(".vault-token", ".vault_pass*", ".terraformrc", "terraform.rc", "*.tfstate", "*.tfstate.*", "*.tfvars"),
     *("kaggle.json", "wp-config.php", "localsettings.php", ".ftpconfig", "sftp-config.json", ".esmtprc"),
     *(".bash_history", ".zsh_history", ".sh_history", ".python_history", ".psql_history", ".mysql_history"),
-    # keys, certificates and stores of passwords
+    # keys, certificates and password stores
     *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.pkcs12"),
     *("*.jks", "*.jceks", "*.bks", "*.keystore", "*.kdb", "*.kdbx", "*.ppk", "*.ovpn", "*.keychain-db", "secring.*"),
 )
-# of files that are no source code: `secrets_test.py` and `credentials.py` are code until their content says otherwise
-WORDS = (
+# not for source code: `secrets_test.py` and `credentials.py` are judged by their content
+NAME_PATTERNS = (
     *("secret.*", "secrets*", ".secrets*", "*.secret", "*.secrets", "*credential*", "password*", "passwd*"),
     *(".token", "*_token", "hf_token*", "github_token*", "api_token*", "bot_token*", "*api_key*", "*api-key*"),
     *("*apikey*", "service-account*.json", "service_account*.json", "*serviceaccount*.json", "client_secret*.json"),
@@ -61,7 +61,7 @@ CONTENTS = [
         ("a JSON web token", rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
         ("a password in an address", rb"://(?!user(?:name)?:pass)[^\s:/@'\"<>{}$]+:[^\s/@'\"<>{}$]{3,}@\w"),
         (
-            "a password or key",  # a literal with letters and digits, which a placeholder rarely has
+            "a password or key",  # a literal with letters and digits, unlike most placeholders
             rb"(?i)(?:password|passwd|secret|secret_access_key|api_?key|auth_?token|access_?token|hf_token)['\"]?\s*[:=]\s*"
             rb"['\"](?=[^'\"\s]*\d)(?=[^'\"\s]*[a-z])(?![^'\"\s]*[${}<>*])[^'\"\s]{16,}['\"]",
         ),
@@ -69,7 +69,7 @@ CONTENTS = [
 ]  # fmt: skip
 
 
-# of a config, where a setting with such a name is a secret whatever its value looks like
+# in config files, a setting with such a name is a secret regardless of its value
 SETTINGS = (".toml", ".ini", ".cfg", ".conf", ".yaml", ".yml", ".properties")
 SETTING = re.compile(
     rb"(?im)(?:^|[\s,{.'\"])(?:%b|[\w-]*(?:%b))['\"]?\s*[:=]\s*['\"](?!\*\*\*)[^'\"\s${}<>]{4,}['\"]"
@@ -77,36 +77,40 @@ SETTING = re.compile(
 )
 
 
-def why_secret(folder: str, name: str) -> str:
-    """What tells that a file or folder holds secrets; nothing for one that does not."""
+def secret_reason(folder: str, name: str) -> str:
+    """Return why a file or folder is considered secret, or an empty string."""
     path, lower = os.path.join(folder, name), name.lower()
     if os.path.islink(path):
-        return ""  # it is copied as a link, without what it leads to
+        return ""  # copied as a link, without its target
     if os.path.isdir(path):
-        return "its name" if _fits(lower, FOLDERS) else ""
-    return "its name" if _is_named(os.path.basename(os.path.realpath(folder)).lower(), lower) else _content(path)
+        return "its name" if _matches_any(lower, FOLDERS) else ""
+    return (
+        "its name"
+        if _has_secret_name(os.path.basename(os.path.realpath(folder)).lower(), lower)
+        else _find_secret(path)
+    )
 
 
-def _is_named(folder: str, name: str) -> bool:
-    if _fits(name, FILES) or (folder, name) == (".docker", "config.json"):
+def _has_secret_name(folder: str, name: str) -> bool:
+    if _matches_any(name, FILES) or (folder, name) == (".docker", "config.json"):
         return True
     stem, suffix = os.path.splitext(name)
     if suffix in SOURCE:
         return False
-    return _fits(name, WORDS) or is_secret_name(stem.lstrip(".")) or folder in SECRET_FOLDERS
+    return _matches_any(name, NAME_PATTERNS) or is_secret_name(stem.lstrip(".")) or folder in SECRET_FOLDERS
 
 
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _content(path: str) -> str:
+def _find_secret(path: str) -> str:
     try:
         with open_to_read(path) as file:
-            head = file.read(MOST_BYTES)
-    except OSError:  # whoever copies it says why
+            head = file.read(MAX_BYTES)
+    except OSError:  # copying it reports the error
         return ""
-    if b"\0" in head[:1024]:  # no text
+    if b"\0" in head[:1024]:  # binary
         return ""
     if contains_secret(head.decode("utf-8", "replace")):
         return "a secret of the config"

@@ -1,4 +1,4 @@
-"""Seeds and determinism of a run."""
+"""Random seeds and determinism of a run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from alchemy.seeds import make_deterministic, restore_determinism, seed_everythi
 
 @AlchemyPlugin.register()
 class Seeding(AlchemyPlugin):
-    """Seeds everything that draws: Python, numpy, torch, the order of the data.
+    """Plugin that seeds all random number generators: Python, NumPy, torch, and the order of the data.
 
-    A `seed` at the top of the config, or `--seeds`, goes before the one given here. PYTHONHASHSEED is left alone: it
+    A `seed` at the top of the config, or `--seeds`, takes precedence over this one. PYTHONHASHSEED is not changed: it
     is read when Python starts, and no order in alchemy depends on it.
     """
 
     def __init__(self, *, seed: int, use_deterministic_algorithms: bool = False) -> None:
         super().__init__()
         if seed != self.run.seed:
-            logger.info("seed {} goes before the {} of Seeding", self.run.seed, seed)
+            logger.info("seed {} overrides seed {} of Seeding", self.run.seed, seed)
         seed_everything(self.run.seed)
         self.run.symbols.set_global("seed", self.run.seed)
         if use_deterministic_algorithms:

@@ -1,4 +1,4 @@
-"""TensorBoard: every number that is logged, as event files in the record."""
+"""Write metrics as TensorBoard event files to the record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from alchemy.optional_packages import import_package
 from alchemy.plugins.base import AlchemyPlugin
 
 
-class _NoWriter:
-    """Takes every call of a SummaryWriter and writes nothing: what there is without a record."""
+class _NullWriter:
+    """Null object for a SummaryWriter, used without a record."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -23,13 +23,13 @@ class _NoWriter:
 
 @AlchemyPlugin.register()
 class TensorboardLogger(AlchemyPlugin):
-    """Opens a SummaryWriter on the record and keeps it as a global for parts that draw more than numbers."""
+    """Plugin that writes metrics to TensorBoard. Its SummaryWriter is a global for parts that log more."""
 
     packages = ("tensorboard",)
 
     def __init__(self, *, varname: str = "summary_writer") -> None:
         super().__init__()
-        self.writer: Any = _writer(self.run.record_dir) if self.run.record_dir is not None else _NoWriter()
+        self.writer: Any = _open_writer(self.run.record_dir) if self.run.record_dir is not None else _NullWriter()
         self.run.symbols.set_global(varname, self.writer)
 
     def log(self, values: Mapping[str, float], update: int) -> None:
@@ -39,12 +39,12 @@ class TensorboardLogger(AlchemyPlugin):
     def exit(self) -> None:
         try:
             self.writer.close()
-        except OSError as error:  # a full disk does not fail the run
+        except OSError as error:  # a full disk must not fail the run
             logger.warning("the TensorBoard event files are incomplete: {}", error)
 
 
-def _writer(folder: Path) -> Any:
-    import_package("tensorboard", "TensorboardLogger")  # torch's own error does not say how to install it
+def _open_writer(folder: Path) -> Any:
+    import_package("tensorboard", "TensorboardLogger")  # torch's own error does not explain how to install it
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder))

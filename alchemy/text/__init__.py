@@ -1,4 +1,4 @@
-"""Text and ids: vocabularies and tokenizers, one small contract for all of them."""
+"""Tokenizers and vocabularies with a common interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words cut by the codes of subword-nmt."""
+"""Subword tokenizer that applies subword-nmt codes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.text.base import Encoded, Tokenizer, content_of, flatten
+from alchemy.text.base import Encoded, Tokenizer, flatten, read_content
 from alchemy.text.vocab import Vocabulary
-from alchemy.text.words import Listed, join_words
+from alchemy.text.words import VocabularyTokenizer, join_words
 
 JOINER = "@@"
 END = "</w>"
-KEPT = 200_000  # words whose pieces are remembered: memory stays bounded, whatever the text
+CACHE_SIZE = 200_000  # words whose pieces are cached
 Pair = tuple[str, str]
 
 
 @Tokenizer.register()
-class SubwordNMT(Listed):
-    """Words cut by `codes` of subword-nmt, as `subword-nmt apply-bpe` cuts them, then looked up in a vocabulary."""
+class SubwordNMT(VocabularyTokenizer):
+    """Tokenizer that splits words with subword-nmt `codes`, as `subword-nmt apply-bpe` does."""
 
-    FILES: ClassVar[Mapping[str, str]] = {**Listed.FILES, "codes": "codes.txt"}
+    FILES: ClassVar[Mapping[str, str]] = {**VocabularyTokenizer.FILES, "codes": "codes.txt"}
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class SubwordNMT(Listed):
         specials: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(vocab, specials)
-        self.codes, self.lower = content_of(codes), lower
-        self.words = _PieceIds(_read_codes(codes), self.vocab)
+        self.codes, self.lower = read_content(codes), lower
+        self.piece_ids = _PieceIds(_read_codes(codes), self.vocab)
 
     def options(self) -> dict[str, Any]:
         return {"lower": self.lower, "specials": self.vocab.specials}
@@ -46,15 +46,15 @@ class SubwordNMT(Listed):
         return {**super().contents(), "codes.txt": self.codes}
 
     def segment(self, text: str) -> str:
-        """The text that subword-nmt writes: pieces that go on in the next one end with `@@`."""
-        return " ".join(piece for word in self._split(text) for piece in self.words.codes.cut(word))
+        """Return the text as subword-nmt writes it: every piece except the last of a word ends with `@@`."""
+        return " ".join(piece for word in self._split(text) for piece in self.piece_ids.codes.split(word))
 
     def encode(self, text: str) -> list[int]:
-        return [place for word in self._split(text) for place in self.words[word]]
+        return [place for word in self._split(text) for place in self.piece_ids[word]]
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
         rows = [self._split(line) for line in lines]
-        ids, lengths = flatten(list(map(self.words.__getitem__, chain.from_iterable(rows))))
+        ids, lengths = flatten(list(map(self.piece_ids.__getitem__, chain.from_iterable(rows))))
         ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
         return ids, np.diff(np.concatenate([[0], np.cumsum(lengths)])[ends], prepend=0)
 
@@ -63,27 +63,27 @@ class SubwordNMT(Listed):
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], *, codes: str | Path | bytes, **options: Any) -> Self:  # type: ignore[override]
-        """The tokenizer of words that were counted: each is cut by the codes, and the pieces are the vocabulary."""
-        read = _read_codes(codes)
-        found: Counter[str] = Counter()
+        """Build a tokenizer from word counts: the vocabulary consists of the pieces of the words."""
+        merges = _read_codes(codes)
+        pieces: Counter[str] = Counter()
         for word, count in counts.items():
-            for piece in read.cut(word):
-                found[piece] += count
-        return super().from_counts(found, codes=codes, **options)
+            for piece in merges.split(word):
+                pieces[piece] += count
+        return super().from_counts(pieces, codes=codes, **options)
 
     def _split(self, text: str) -> list[str]:
         return (text.lower() if self.lower else text).split()
 
 
 class _Codes(NamedTuple):
-    """Pairs of symbols in the order in which they are merged, and whether the last character marks the end."""
+    """Symbol pairs in merge order, and whether the last character carries the end-of-word mark."""
 
     ranks: Mapping[Pair, int]
     marked: bool
 
-    def cut(self, word: str) -> list[str]:
-        """The pieces of a word; those that go on in the next one end with `@@`."""
-        # since version 0.2 the mark of the end belongs to the last character; before, it was a symbol of its own
+    def split(self, word: str) -> list[str]:
+        """Return the pieces of a word; all except the last end with `@@`."""
+        # since version 0.2 the end-of-word mark is part of the last character; before, it was a separate symbol
         symbols = [*word[:-1], word[-1] + END] if self.marked else [*word, END]
         merged = _merge(symbols, self.ranks)
         merged = merged[:-1] if merged[-1] == END else [*merged[:-1], merged[-1].removesuffix(END)]
@@ -91,16 +91,16 @@ class _Codes(NamedTuple):
 
 
 class _PieceIds(dict[str, list[int]]):
-    """The ids of the pieces of words, worked out when they are first asked for."""
+    """Cache of the piece ids of words."""
 
     def __init__(self, codes: _Codes, vocab: Vocabulary) -> None:
         super().__init__()
         self.codes, self.vocab = codes, vocab
 
     def __missing__(self, word: str) -> list[int]:
-        if len(self) >= KEPT:
+        if len(self) >= CACHE_SIZE:
             self.clear()
-        self[word] = [self.vocab.ids[piece] for piece in self.codes.cut(word)]
+        self[word] = [self.vocab.ids[piece] for piece in self.codes.split(word)]
         return self[word]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,7 +108,7 @@ class _PieceIds(dict[str, list[int]]):
 
 
 def _merge(symbols: list[str], ranks: Mapping[Pair, int]) -> list[str]:
-    """Merges the pair that comes first among the codes, everywhere, until none is left.
+    """Repeatedly merge all occurrences of the pair with the lowest rank, until no known pair is left.
 
     >>> _merge(["l", "o", "w", "l", "o"], {("l", "o"): 0, ("lo", "w"): 1})
     ['low', 'lo']
@@ -117,11 +117,11 @@ def _merge(symbols: list[str], ranks: Mapping[Pair, int]) -> list[str]:
         best = min(pairwise(symbols), key=lambda pair: ranks.get(pair, len(ranks)))
         if best not in ranks:
             break
-        symbols = list(_merged(symbols, best))
+        symbols = list(_merge_pair(symbols, best))
     return symbols
 
 
-def _merged(symbols: Sequence[str], pair: Pair) -> Iterable[str]:
+def _merge_pair(symbols: Sequence[str], pair: Pair) -> Iterable[str]:
     place = 0
     while place < len(symbols):
         width = 2 if tuple(symbols[place : place + 2]) == pair else 1
@@ -131,19 +131,21 @@ def _merged(symbols: Sequence[str], pair: Pair) -> Iterable[str]:
 
 def _read_codes(file: str | Path | bytes) -> _Codes:
     name = "codes.txt" if isinstance(file, bytes) else str(file)
-    lines = content_of(file).decode("utf-8-sig").split("\n")
+    lines = read_content(file).decode("utf-8-sig").split("\n")
     version = lines[0].removeprefix("#version:").strip() if lines[0].startswith("#version:") else ""
     first = 1 if version else 0
     if version not in ("", "0.1", "0.2"):
-        raise AlchemyError(f"codes of version {version} are not known", where=f"{name}:1", hint="0.1 and 0.2 are")
+        raise AlchemyError(
+            f"unknown version of the codes: {version}", where=f"{name}:1", hint="known versions are 0.1 and 0.2"
+        )
     ranks: dict[Pair, int] = {}
     for number, line in enumerate(lines[first:], first + 1):
         match line.strip("\r ").split(" "):
             case [left, right]:
-                ranks.setdefault((left, right), len(ranks))  # of two equal ones, the first counts
+                ranks.setdefault((left, right), len(ranks))  # the first of duplicates counts
             case [""] if number == len(lines):
                 pass
             case _:
-                text, hint = f"{line!r} is no pair of symbols", "a line of codes is `left right`"
+                text, hint = f"expected two symbols, got {line!r}", "write each pair as `left right`"
                 raise AlchemyError(text, where=f"{name}:{number}", hint=hint)
     return _Codes(ranks, version == "0.2")

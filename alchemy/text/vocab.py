@@ -1,4 +1,4 @@
-"""Vocabularies: symbols in the order of their ids, with how often each was seen."""
+"""Vocabularies: symbols in the order of their ids, with their frequencies."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from alchemy.errors import AlchemyError
-from alchemy.text.base import content_of
+from alchemy.text.base import read_content
 
-# the role of each special token and how it is spelt, in the order of their ids
+# role and spelling of the special tokens, in the order of their ids
 SPECIALS = {"pad": "<pad>", "bos": "<bos>", "eos": "<eos>", "unk": "<unk>"}
 
-# blanks and lone surrogates cannot stand in a line of a file; what looks like their spelling must not be taken for it
-_UNWRITABLE = re.compile(r"[\s\ud800-\udfff]|<(?=U\+[0-9A-F]{4,6}>)")
-_WRITTEN = re.compile(r"<U\+([0-9A-F]{4,6})>")
+# escaped in files: whitespace, lone surrogates, and text that looks like an escape sequence
+_ESCAPED = re.compile(r"[\s\ud800-\udfff]|<(?=U\+[0-9A-F]{4,6}>)")
+_ESCAPE = re.compile(r"<U\+([0-9A-F]{4,6})>")
 
 
 class _Lookup(dict[str, int]):
-    """Ids by symbol; any other symbol has the id of the unknown one."""
+    """Ids by symbol; unknown symbols get the id of `unk`."""
 
     unknown: int | None = None
 
     def __missing__(self, symbol: str) -> int:
         if self.unknown is None:
             raise AlchemyError(
-                f"{symbol!r} is not in the vocabulary, and that has no symbol for what is unknown",
-                hint="give `specials` an 'unk', or leave such text out",
+                f"{symbol!r} is not in the vocabulary, which has no symbol for unknown tokens",
+                hint="add 'unk' to `specials`, or remove such text",
             )
         return self.unknown
 
 
 class Vocabulary:
-    """Symbols, each known by its place. Special ones that are not among them are put in front.
+    """Symbols in the order of their ids. Missing special symbols are added at the front.
 
     >>> vocab = Vocabulary.from_counts({"the": 9, "a": 9, "zebra": 1}, min_frequency=2, multiple=4)
     >>> vocab.symbols
@@ -47,25 +47,25 @@ class Vocabulary:
     ) -> None:
         counts = counts or [0] * len(symbols)
         present = set(symbols)
-        lacking = [symbol for symbol in dict.fromkeys(specials.values()) if symbol not in present]
-        self.symbols = [*lacking, *symbols]
-        self.counts = [0] * len(lacking) + list(counts)
+        missing = [symbol for symbol in dict.fromkeys(specials.values()) if symbol not in present]
+        self.symbols = [*missing, *symbols]
+        self.counts = [0] * len(missing) + list(counts)
         self.specials = dict(specials)
         self.places = {symbol: place for place, symbol in enumerate(self.symbols)}
         if len(self.counts) != len(self.symbols):
-            raise AlchemyError(f"{len(symbols)} symbols have {len(counts)} counts", hint="give each symbol one count")
+            raise AlchemyError(f"got {len(symbols)} symbols and {len(counts)} counts", hint="pass one count per symbol")
         if len(self.places) != len(self.symbols) or "" in self.places:
-            raise AlchemyError("a symbol of a vocabulary is empty or stands there twice")
+            raise AlchemyError("a symbol of the vocabulary is empty or duplicated")
         # text is never read as a special token
-        spelt = set(specials.values())
-        self.ids = _Lookup((symbol, place) for symbol, place in self.places.items() if symbol not in spelt)
+        reserved = set(specials.values())
+        self.ids = _Lookup((symbol, place) for symbol, place in self.places.items() if symbol not in reserved)
         self.ids.unknown = self.special("unk")
 
     def __len__(self) -> int:
         return len(self.symbols)
 
     def special(self, role: str) -> int | None:
-        """The id of a special symbol; None when there is none for this role."""
+        """Return the id of the special symbol with a role, or None."""
         return self.places[self.specials[role]] if role in self.specials else None
 
     @classmethod
@@ -78,55 +78,57 @@ class Vocabulary:
         multiple: int = 1,
         specials: Mapping[str, str] | None = None,
     ) -> Vocabulary:
-        """The most frequent symbols, equal ones by spelling: the order in which text was counted plays no part.
+        """Build a vocabulary of the most frequent symbols, independent of the order of `counts`.
 
-        `size` is the most symbols it may have, special ones included; then it is filled up to a multiple.
+        Ties are broken by spelling. `size` is the maximum number of symbols, including special ones, before the
+        vocabulary is padded to a multiple of `multiple`.
         """
         specials = SPECIALS if specials is None else specials
-        spelt = list(dict.fromkeys(specials.values()))
-        if size is not None and size < len(spelt):
-            raise AlchemyError(f"size = {size} leaves no room for {len(spelt)} special symbols")
-        kept = sorted(symbol for symbol, count in counts.items() if count >= min_frequency and symbol not in spelt)
-        kept.sort(key=counts.__getitem__, reverse=True)  # leaves equal ones as they are
-        symbols = [*spelt, *kept[: None if size is None else size - len(spelt)]]
-        symbols += _fillers(-len(symbols) % check_multiple(multiple), set(symbols))
-        numbers = [0] * len(spelt) + [counts.get(symbol, 0) for symbol in symbols[len(spelt) :]]
+        reserved = list(dict.fromkeys(specials.values()))
+        if size is not None and size < len(reserved):
+            raise AlchemyError(f"size = {size} leaves no room for {len(reserved)} special symbols")
+        kept = sorted(symbol for symbol, count in counts.items() if count >= min_frequency and symbol not in reserved)
+        kept.sort(key=counts.__getitem__, reverse=True)  # stable: ties stay sorted by spelling
+        symbols = [*reserved, *kept[: None if size is None else size - len(reserved)]]
+        symbols += _make_fillers(-len(symbols) % check_multiple(multiple), set(symbols))
+        numbers = [0] * len(reserved) + [counts.get(symbol, 0) for symbol in symbols[len(reserved) :]]
         return cls(symbols, numbers, specials=specials)
 
     @classmethod
     def read(cls, file: str | Path | bytes, *, specials: Mapping[str, str] | None = None) -> Vocabulary:
-        """Reads lines `symbol count`, or `symbol` alone; also a dict.txt of fairseq, which leaves out special ones."""
+        """Read a vocabulary file with one `symbol count` or `symbol` per line, or a fairseq dict.txt."""
         name = "vocab.txt" if isinstance(file, bytes) else str(file)
         symbols: list[str] = []
         counts: list[int] = []
         first: dict[str, int] = {}
-        for number, line in enumerate(_lines(content_of(file), name), 1):
-            symbol, count = _parse(line, where := f"{name}:{number}")
+        for number, line in enumerate(_split_lines(read_content(file), name), 1):
+            symbol, count = _parse_line(line, where := f"{name}:{number}")
             if symbol in first:
-                hint = f"it stands in line {first[symbol]} already; take one of them out"
-                raise AlchemyError(f"the symbol {symbol!r} is there twice", where=where, hint=hint)
+                hint = f"first defined in line {first[symbol]}; remove one of them"
+                raise AlchemyError(f"duplicate symbol {symbol!r}", where=where, hint=hint)
             first[symbol] = number
             symbols.append(symbol)
             counts.append(count)
         return cls(symbols, counts, specials=SPECIALS if specials is None else specials)
 
     def text(self) -> str:
-        """The lines that `read` takes, one for each id."""
-        return "".join(f"{_UNWRITABLE.sub(_spell, s)} {count}\n" for s, count in zip(self.symbols, self.counts))
+        """Return the content of a vocabulary file for `read`."""
+        return "".join(f"{_ESCAPED.sub(_escape, s)} {count}\n" for s, count in zip(self.symbols, self.counts))
 
 
 def check_multiple(multiple: int) -> int:
+    """Return `multiple`, or raise an error if it is less than 1."""
     if multiple < 1:
-        raise AlchemyError(f"multiple = {multiple}: a size is filled up to a multiple of 1 or more")
+        raise AlchemyError(f"multiple = {multiple}: expected 1 or more")
     return multiple
 
 
-def _fillers(count: int, taken: Collection[str]) -> list[str]:
+def _make_fillers(count: int, taken: Collection[str]) -> list[str]:
     names = (f"<unused{number}>" for number in itertools.count())
     return list(itertools.islice((name for name in names if name not in taken), count))
 
 
-def _lines(content: bytes, name: str) -> list[str]:
+def _split_lines(content: bytes, name: str) -> list[str]:
     try:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -135,17 +137,17 @@ def _lines(content: bytes, name: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def _parse(line: str, where: str) -> tuple[str, int]:
+def _parse_line(line: str, where: str) -> tuple[str, int]:
     head, blank, tail = line.removesuffix("\r").rpartition(" ")
     symbol, count = (head, tail) if blank else (tail, "0")
     if not symbol:
-        raise AlchemyError("the symbol is empty", where=where, hint="write `symbol count`; a blank is <U+0020>")
+        raise AlchemyError("the symbol is empty", where=where, hint="write `symbol count`; a space is <U+0020>")
     if not (count.isascii() and count.isdigit()):
-        raise AlchemyError(f"{count!r} is not a count", where=where, hint="write `symbol count`, with one blank")
+        raise AlchemyError(f"{count!r} is not a count", where=where, hint="write `symbol count`, with one space")
     if "<U+" in symbol:
-        symbol = _WRITTEN.sub(lambda match: chr(int(match[1], 16)), symbol)
+        symbol = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), symbol)
     return symbol, int(count)
 
 
-def _spell(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     return f"<U+{ord(match[0]):04X}>"

@@ -1,4 +1,4 @@
-"""Tokenizers of a vocabulary: words between blanks, and characters."""
+"""Word and character tokenizers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from alchemy.text.base import ROLES, Encoded, Located, Tokenizer
 from alchemy.text.vocab import Vocabulary
 
 
-class Listed(Tokenizer):
-    """A tokenizer whose ids are the places of a vocabulary."""
+class VocabularyTokenizer(Tokenizer):
+    """Base class of tokenizers with a `Vocabulary`."""
 
     FILES: ClassVar[Mapping[str, str]] = {"vocab": "vocab.txt"}
 
@@ -35,8 +35,8 @@ class Listed(Tokenizer):
 
     @classmethod
     def count(cls, lines: Iterable[str], *, lower: bool = False) -> Counter[str]:
-        """How often each word stands in the lines; counts of several files can be added up."""
-        return Counter(chain.from_iterable(map(str.split, _lowered(lines, lower))))
+        """Count the words of the lines. Counts of several files can be added."""
+        return Counter(chain.from_iterable(map(str.split, _lower_lines(lines, lower))))
 
     @classmethod
     def from_counts(
@@ -49,7 +49,7 @@ class Listed(Tokenizer):
         specials: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
-        """The tokenizer of what `count` has counted, with the keywords of its constructor."""
+        """Build a tokenizer from the result of `count`. `options` are keywords of the constructor."""
         vocab = Vocabulary.from_counts(
             counts, min_frequency=min_frequency, size=size, multiple=multiple, specials=specials
         )
@@ -57,13 +57,13 @@ class Listed(Tokenizer):
 
     @classmethod
     def train(cls, lines: Iterable[str], *, lower: bool = False, **options: Any) -> Self:
-        """Counts the lines and takes the keywords of `from_counts`."""
+        """Build a tokenizer from lines of text. `options` are keywords of `from_counts`."""
         return cls.from_counts(cls.count(lines, lower=lower), lower=lower, **options)
 
 
 @Tokenizer.register()
-class Words(Listed):
-    """What stands between blanks. With `joiner = "@@"`, pieces that end so are join_words to the next when decoded.
+class Words(VocabularyTokenizer):
+    """Tokenizer that splits at whitespace. With `joiner = "@@"`, decoding joins pieces that end with `@@` to the next.
 
     >>> words = Words.train(["a dog", "a cat"])
     >>> words.encode("a bird"), words.decode([1, 4, 6, 2])
@@ -91,8 +91,8 @@ class Words(Listed):
         return self.encode(text), [match.span() for match in re.finditer(r"\S+", text)]
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
-        lines = list(_lowered(lines, self.lower))
-        words = "\n".join(lines).split()  # split twice: cheaper than a list for each line
+        lines = list(_lower_lines(lines, self.lower))
+        words = "\n".join(lines).split()  # splitting twice is faster than keeping a list per line
         lengths = np.fromiter(map(len, map(str.split, lines)), np.int64, len(lines))
         return np.fromiter(map(self.vocab.ids.__getitem__, words), np.int32, len(words)), lengths
 
@@ -101,8 +101,8 @@ class Words(Listed):
 
 
 @Tokenizer.register()
-class Characters(Listed):
-    """Every character, blanks too."""
+class Characters(VocabularyTokenizer):
+    """Tokenizer of single characters, including whitespace."""
 
     def __init__(
         self, *, vocab: str | Path | Vocabulary, lower: bool = False, specials: Mapping[str, str] | None = None
@@ -117,12 +117,12 @@ class Characters(Listed):
         return list(map(self.vocab.ids.__getitem__, text.lower() if self.lower else text))
 
     def offsets(self, text: str) -> Located:
-        # in lower case a character may be two
+        # a character may become two in lower case
         counts = [len(sign.lower()) if self.lower else 1 for sign in text]
         return self.encode(text), [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
-        lines = list(_lowered(lines, self.lower))
+        lines = list(_lower_lines(lines, self.lower))
         lengths = np.fromiter(map(len, lines), np.int64, len(lines))
         codes = np.frombuffer("".join(lines).encode("utf-32-le", "surrogatepass"), "<u4")
         ids = self._table[np.minimum(codes, len(self._table) - 1)]
@@ -135,23 +135,23 @@ class Characters(Listed):
 
     @classmethod
     def count(cls, lines: Iterable[str], *, lower: bool = False) -> Counter[str]:
-        """How often each character stands in the lines."""
-        return Counter(chain.from_iterable(_lowered(lines, lower)))
+        """Count the characters of the lines."""
+        return Counter(chain.from_iterable(_lower_lines(lines, lower)))
 
     @cached_property
     def _table(self) -> np.ndarray:
-        """Ids by code point; the last is that of all beyond, and -1 stands for an unknown that has no id."""
+        """Ids by code point. The last entry is for all higher code points; -1 means unknown, without an `unk` id."""
         known = {ord(symbol): place for symbol, place in self.vocab.ids.items() if len(symbol) == 1}
         table = np.full(max(known, default=0) + 2, -1 if self.unk is None else self.unk, np.int32)
         table[list(known)] = list(known.values())
         return table
 
 
-def _lowered(lines: Iterable[str], lower: bool) -> Iterable[str]:
+def _lower_lines(lines: Iterable[str], lower: bool) -> Iterable[str]:
     return map(str.lower, lines) if lower else lines
 
 
 def join_words(vocab: Vocabulary, ids: list[int], joiner: str) -> str:
-    """Words with a blank between them; those that end with the joiner are join_words to the next."""
+    """Join words with spaces, or without one after a word that ends with the joiner."""
     text = " ".join(map(vocab.symbols.__getitem__, ids))
     return f"{text} ".replace(f"{joiner} ", "").rstrip(" ") if joiner else text

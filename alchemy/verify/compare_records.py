@@ -1,4 +1,4 @@
-"""Whether two records are equal to the bit, and where they part if they are not."""
+"""Compare two records bit by bit and report where they differ."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from alchemy.records.ledger import NAME
 from alchemy.records.metrics_file import comparable
 from alchemy.verify.ledger import compare_ledgers
 
-SHOWN = 5  # differences of a kind; the rest is counted
+SHOWN = 5  # differences of each kind; the rest is only counted
 
 
 @dataclass
 class Comparison:
-    """What was compared, and every difference in words; the one that comes first in time is the first."""
+    """What was compared, and a description of every difference, the earliest first."""
 
     tensors: int = 0
     rows: int = 0
@@ -44,64 +44,64 @@ class Comparison:
 
 
 def compare(one: Path, other: Path) -> Comparison:
-    """Compares the samples, the numbers and the last state of two records."""
-    states = [_state(record) for record in (one, other)]
+    """Compare the samples, metrics and last state of two records."""
+    states = [_read_state(record) for record in (one, other)]
     tensors = [tensors_by_reference(state) for state in states]
     rows = [comparable(record / "metrics.jsonl") for record in (one, other)]
     found = Comparison(len(tensors[0]), len(rows[0]))
     samples = [compare_ledgers(one, other)] if all((record / NAME).is_file() for record in (one, other)) else []
     found.updates = sum(row.updates for row in samples)
     found.differences += [
-        f"they see other samples from update {row.updates + 1} on" for row in samples if not row.equal
+        f"they see different samples from update {row.updates + 1} on" for row in samples if not row.equal
     ]
-    found.differences += _rows(*rows)
-    found.differences += _shortened(list(_tensors(*tensors)), "tensors differ")
+    found.differences += _compare_rows(*rows)
+    found.differences += _shorten(list(_compare_tensors(*tensors)), "tensors differ")
     return found
 
 
 def is_stream(record: Path) -> bool:
-    """Whether the training data of a record have no index."""
-    return _state(record)[STATE]["parts"]["data"]["samples"] is None
+    """Return whether the training data of a record has no index."""
+    return _read_state(record)[STATE]["parts"]["data"]["samples"] is None
 
 
 def last_update(record: Path) -> int:
-    """The update of the newest valid state."""
+    """Return the update of the latest valid state."""
     folder = newest_valid(record / "state")[0]
     return 0 if folder is None else read_manifest(folder).update
 
 
-def _state(record: Path) -> dict[str, Any]:
-    folder, passed = newest_valid(record / "state")
+def _read_state(record: Path) -> dict[str, Any]:
+    folder, skipped = newest_valid(record / "state")
     if folder is None:
-        raise RunFailed(f"{record} has no valid state to compare", hint="; ".join(passed))
+        raise RunFailed(f"{record} has no valid state to compare", hint="; ".join(skipped))
     return read(folder)
 
 
-# -- numbers
-def _rows(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[str]:
-    """Where the numbers part: the first row that differs, with each number that does."""
+# -- metrics
+def _compare_rows(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[str]:
+    """Describe the first row of metrics that differs."""
     for a, b in zip(one, other):
         if a != b:
-            return [f"they part at update {min(a['update'], b['update'])}: {_differing(a, b)}"]
+            return [f"they diverge at update {min(a['update'], b['update'])}: {_describe_row(a, b)}"]
     if len(one) == len(other):
         return []
     longer = max(one, other, key=len)[min(len(one), len(other))]
-    return [f"they part at update {longer['update']}: {len(one)} rows against {len(other)}"]
+    return [f"they diverge at update {longer['update']}: {len(one)} rows vs. {len(other)}"]
 
 
-def _differing(a: dict[str, Any], b: dict[str, Any]) -> str:
+def _describe_row(a: dict[str, Any], b: dict[str, Any]) -> str:
     ours, others = a["values"], b["values"]
     if [a[key] for key in ("update", "step", "epoch")] != [b[key] for key in ("update", "step", "epoch")]:
-        return f"a row of update {a['update']}, step {a['step']} against one of {b['update']}, step {b['step']}"
+        return f"update {a['update']}, step {a['step']} vs. update {b['update']}, step {b['step']}"
     names = [name for name in {**ours, **others} if ours.get(name) != others.get(name)]
-    texts = [f"{name} {' against '.join(_apart(ours.get(name), others.get(name)))}" for name in names]
+    texts = [f"{name} {' vs. '.join(_format_pair(ours.get(name), others.get(name)))}" for name in names]
     return ", ".join(texts[:SHOWN])
 
 
-def _apart(one: object, other: object) -> tuple[str, str]:
-    """Two numbers with as many digits as it takes to tell them apart.
+def _format_pair(one: object, other: object) -> tuple[str, str]:
+    """Format two numbers with enough digits to show their difference.
 
-    >>> _apart(0.51, 0.52), _apart(0.123456789, 0.123456780)
+    >>> _format_pair(0.51, 0.52), _format_pair(0.123456789, 0.123456780)
     (('0.51', '0.52'), ('0.12345679', '0.12345678'))
     """
     if not isinstance(one, int | float) or not isinstance(other, int | float):
@@ -114,7 +114,7 @@ def _apart(one: object, other: object) -> tuple[str, str]:
 
 
 # -- tensors
-def _tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Iterator[str]:
+def _compare_tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Iterator[str]:
     for name in {**one, **other}:
         label = f"tensor {name.replace('/', '.', 1)}"
         if name not in one or name not in other:
@@ -124,9 +124,9 @@ def _tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Iterator
 
 
 def describe_difference(one: Tensor, other: Tensor) -> str:
-    """How two tensors differ, bit by bit; nothing when they do not."""
+    """Describe how two tensors differ bitwise; return an empty string if they are equal."""
     if one.dtype != other.dtype or one.shape != other.shape:
-        return f"is {_kind(one)} against {_kind(other)}"
+        return f"is {_kind(one)} vs. {_kind(other)}"
     if not one.numel():
         return ""
     count = int((_bytes(one) != _bytes(other)).any(dim=1).sum())
@@ -139,7 +139,7 @@ def describe_difference(one: Tensor, other: Tensor) -> str:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    """A row of bytes for each value: so that NaN is equal to itself, and 0 not to -0."""
+    """View each value as a row of bytes, so that NaN equals itself and 0 differs from -0."""
     flat = tensor.contiguous().reshape(-1)
     flat = torch.view_as_real(flat) if flat.is_complex() else flat
     return flat.view(torch.uint8).reshape(tensor.numel(), -1)
@@ -149,7 +149,7 @@ def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def _shortened(texts: list[str], what: str) -> list[str]:
+def _shorten(texts: list[str], what: str) -> list[str]:
     if len(texts) <= SHOWN:
         return texts
     return [*texts[:SHOWN], f"and {len(texts) - SHOWN} more {what}"]

@@ -1,4 +1,4 @@
-"""The deep check: builds the parts for real, pushes one batch through, and says what it would take."""
+"""The deep check: build all parts, run one batch and estimate the memory."""
 
 from __future__ import annotations
 
@@ -28,49 +28,49 @@ from alchemy.loop import evaluate, infer, progress_bar
 from alchemy.optim import AlchemyOptimizer
 from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
 from alchemy.state import open_state
-from alchemy.verify.memory import Memory, free_memory, kept_by_autograd, measure
-from alchemy.verify.trial_runs import OF_WORKERS
+from alchemy.verify.memory import Memory, free_memory, measure, track_saved_tensors
+from alchemy.verify.trial_runs import WORKER_OPTIONS
 
 if TYPE_CHECKING:
     from loguru import Message
 
 
 class DryRunReport(list[Problem]):
-    """The problems that the deep check found, and what it measured on the way."""
+    """The problems that the deep check found, and the memory it measured."""
 
     memory: Memory | None = None
     text: str = ""
 
 
 class _Stopped(Exception):
-    """A stage failed; what comes after it cannot be tried."""
+    """Raised when a stage failed and later ones cannot run."""
 
 
 def dry_run(doc: Document, device: int = -1, *, user_dir: str = "src") -> DryRunReport:
-    """Builds every part of a config as a run would, without writing, and takes one step of each kind.
+    """Build every part of a config as a run would, without writing files, and run one step of each kind.
 
-    `device` counts as on the command line, -1 is the CPU. Errors of the parts become problems with the line of the
-    project's code that failed.
+    `device` is numbered as on the command line; -1 is the CPU. Errors in the parts become problems that point to the
+    line of the project's code.
     """
     findings = DryRunReport()
     add_to_path(user_dir)
     work = copy.deepcopy(doc)  # old projects pop from the config
     precision = work.get("precision")
     if isinstance(precision, Table) and precision.get("compile"):
-        precision["compile"] = False  # it takes minutes, and one step shows the same without it
+        precision["compile"] = False  # it takes minutes, and one step finds the same errors without it
     try:
         info = alloc1(device)
     except AlchemyError as error:
         findings.append(error.problem)
         return findings
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(_Stopped), Run(work, info) as run:
-        _Deep(run, doc, findings, user_dir).check()
+        _DeepCheck(run, doc, findings, user_dir).check()
     findings[:] = sorted(dict.fromkeys(findings), key=lambda problem: not problem.error)
     return findings
 
 
-class _Deep:
-    """The stages of a deep check, each on what the one before it built."""
+class _DeepCheck:
+    """The stages of a deep check, each of which uses the parts built by the previous one."""
 
     def __init__(self, run: Run, doc: Document, findings: DryRunReport, user_dir: str) -> None:
         self.run, self.doc, self.findings, self.user_dir = run, doc, findings, user_dir
@@ -83,52 +83,56 @@ class _Deep:
             self.runner = AlchemyRunner.resolve_registered_module(name)
             runner = self.runner(run.cfg, run.device_info, no_file=True, debug=False, desc="", user_dir=self.user_dir)
         trains = isinstance(runner, AlchemyTrainer)
-        with self._listening():
+        with self._collect_warnings():
             with self._stage("the set-up"):
                 if isinstance(runner, AlchemyTrainer):
                     runner.set_up()
                     open_state(run)
                 else:
                     prepare(run)
-            self._data()
+            self._check_data()
             if trains:
                 self._train_step()
             self._eval_step()
 
-    def _data(self) -> None:
+    def _check_data(self) -> None:
         for split in self.run.task.splits:
             with self._stage(f"the split {split!r}", f"task.datasets.{split}", go_on=True):
                 dataset, options = self.run.task.dataset(split)
                 _first_batch(dataset, options, self.run.seed)
                 if options.get("num_workers"):
                     spawned = options.get("multiprocessing_context") in ("spawn", "forkserver")
-                    self.findings += _unfit_for_workers(dataset, f"task.datasets.{split}", spawned)
+                    self.findings += _find_worker_problems(dataset, f"task.datasets.{split}", spawned)
 
     def _train_step(self) -> None:
-        """A whole step with its update: the model is thrown away, and the optimizer's state shows its size."""
+        """Run a complete step with its update, which also shows the size of the optimizer state."""
         run = self.run
         with self._stage("one training step"):
             module = run.model.module
             dataset, options = run.task.dataset("train")
             batch = _first_batch(dataset, options, run.seed)
             known = [*module.parameters(), *module.buffers()]
-            run.updater.nonfinite = "ignore"  # the first loss is reported below
-            # as the loop does it, but for the end-step pipes, which might evaluate everything
-            with progress_bar(run, "check", 1), run.metrics.scope("deep", root=True), kept_by_autograd(known) as kept:
+            run.updater.nonfinite = "ignore"  # the first loss is checked below
+            # like the loop, but without the end-step pipes, which may run an evaluation
+            with (
+                progress_bar(run, "check", 1),
+                run.metrics.scope("deep", root=True),
+                track_saved_tensors(known) as kept,
+            ):
                 run.train_sched.begin_train_step(batch)
                 run.model.train()
                 with run.updater.micro_batch(batch, last=True):
                     _, outputs = run.task.step(batch)
             run.updater.flush()
-            self._losses(outputs)
-        memory = measure(module, _states(run.optim), free_memory(run.device or torch.device("cpu")))
+            self._check_loss(outputs)
+        memory = measure(module, _optimizer_states(run.optim), free_memory(run.device or torch.device("cpu")))
         memory.activations, memory.batch_size = sum(kept.values()), _batch_size(batch)
         self.findings.memory, self.findings.text = memory, str(memory)
         if not memory.fits:
-            text = f"one step needs {readable_size(memory.total)} of memory, {readable_size(memory.free)} are free"
-            self.findings.append(Problem(text, self.doc.path, hint=memory.remedy()))
+            text = f"one step needs {readable_size(memory.total)} of memory, {readable_size(memory.free)} available"
+            self.findings.append(Problem(text, self.doc.path, hint=memory.suggest_fix()))
 
-    def _losses(self, outputs: object) -> None:
+    def _check_loss(self, outputs: object) -> None:
         loss = outputs.get("loss") if isinstance(outputs, dict) else None
         if loss is None:
             text = "forward returned no 'loss' for a training step"
@@ -138,7 +142,7 @@ class _Deep:
         elif not torch.isfinite(torch.as_tensor(loss)).all():
             text = f"the first loss is {float(loss)}"
             self.findings.append(
-                Problem(text, self.doc.where("model"), "model", "look at the data with `alchemy data peek`")
+                Problem(text, self.doc.where("model"), "model", "inspect the data with `alchemy data peek`")
             )
 
     def _eval_step(self) -> None:
@@ -153,20 +157,20 @@ class _Deep:
             with self._stage("one inference step"):
                 next(infer(run), None)
 
-    # -- what goes wrong
+    # -- errors and warnings
     @contextlib.contextmanager
     def _stage(self, what: str, section: str = "", go_on: bool = False) -> Iterator[None]:
-        """Turns an error inside into a problem; the stages after it are left out unless they can `go_on`."""
+        """Turn an error into a problem; with `go_on`, later stages still run."""
         try:
             yield
         except AlchemyError as error:
             problem = error.problem
-            place = problem.where or _place_of(self.doc, problem.section or section)
+            place = problem.where or _find_place(self.doc, problem.section or section)
             self.findings.append(replace(problem, where=place, section=problem.section or section))
-        except (Exception, SystemExit) as error:  # anything may be wrong in a project's code
-            told = recognize(error)
-            text = f"{what} failed: {told.problem.message if told else f'{type(error).__name__}: {error}'}"
-            hint = told.problem.hint if told else ""
+        except (Exception, SystemExit) as error:  # project code may raise anything
+            known = recognize(error)
+            text = f"{what} failed: {known.problem.message if known else f'{type(error).__name__}: {error}'}"
+            hint = known.problem.hint if known else ""
             self.findings.append(Problem(text.strip(), origin_of(error) or self.doc.path, section, hint))
         else:
             return
@@ -174,8 +178,8 @@ class _Deep:
             raise _Stopped
 
     @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Warnings that parts log while they are built and used are findings too."""
+    def _collect_warnings(self) -> Iterator[None]:
+        """Collect the warnings that parts log as problems."""
 
         def keep(message: Message) -> None:
             self.findings.append(Problem(message.record["message"], self.doc.path, error=False))
@@ -190,34 +194,34 @@ class _Deep:
 
 # -- data
 def _first_batch(dataset: object, options: Mapping[str, Any], seed: int) -> Any:
-    """The first batch, made in this process so that an error shows where it happened."""
-    alone = {key: value for key, value in options.items() if key not in ("num_workers", *OF_WORKERS)}
-    return next(iter(get_dataloader(dataset, seed=seed, **alone)))
+    """Load the first batch in this process, so that an error has its original traceback."""
+    in_process = {key: value for key, value in options.items() if key not in ("num_workers", *WORKER_OPTIONS)}
+    return next(iter(get_dataloader(dataset, seed=seed, **in_process)))
 
 
-def _unfit_for_workers(dataset: object, section: str, spawned: bool) -> Iterator[Problem]:
+def _find_worker_problems(dataset: object, section: str, spawned: bool) -> Iterator[Problem]:
     """Members of pipes that cannot be pickled, and tensors between pipes, where workers are asked for."""
     for pipe in reversed([pipe for pipe in walk(dataset) if isinstance(pipe, Link)]):
         for name, error in unpicklable(pipe):
             text = f"{name!r} of {title(pipe)} cannot be sent to a worker: {error}"
-            hint = "make it in __iter__, or when it is first used, in place of the constructor"
+            hint = "create it in __iter__ or on first use instead of in the constructor"
             yield Problem(text, section=section, hint=hint, error=spawned)
     for stage in peek(dataset, 1):
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(stage.items)):
-            text = f"{stage.name} gives tensors, which workers cannot hand over safely"
-            hint = "give numpy arrays, and make tensors of them in collate_fn"
+            text = f"{stage.name} returns tensors, which workers cannot pass on safely"
+            hint = "return numpy arrays and convert them to tensors in collate_fn"
             yield Problem(text, section=section, hint=hint, error=False)
             return
 
 
-def _states(optim: AlchemyOptimizer | Mapping[str, AlchemyOptimizer]) -> list[Mapping[str, Any]]:
-    """What the optimizer holds of each parameter, or all of several do."""
+def _optimizer_states(optim: AlchemyOptimizer | Mapping[str, AlchemyOptimizer]) -> list[Mapping[str, Any]]:
+    """Return the per-parameter state of one or several optimizers."""
     parts = optim.values() if isinstance(optim, Mapping) else [optim]
     return [state for part in parts for state in part.optimizer.state.values()]
 
 
-def _place_of(doc: Document, section: str) -> str:
-    """`file:line` of a section such as `task.datasets.train`, as far as the config has it."""
+def _find_place(doc: Document, section: str) -> str:
+    """Return `file:line` of a section such as `task.datasets.train`, or of its closest parent in the config."""
     place = doc.path
     value: Any = doc
     for key in section.split(".") if section else ():
@@ -232,6 +236,6 @@ def _place_of(doc: Document, section: str) -> str:
 
 
 def _batch_size(batch: object) -> int:
-    """How many samples a batch holds: the first dimension that its tensors share."""
+    """Return the number of samples in a batch: the most common first dimension of its tensors."""
     sizes = [leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()]
     return max(set(sizes), key=sizes.count) if sizes else 0

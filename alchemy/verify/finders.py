@@ -1,4 +1,4 @@
-"""What to set before a long training, found by short ones: the learning rate and the batch size."""
+"""Find a learning rate and a batch size with short training runs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from alchemy.nn.oom import is_oom
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings, build_updater
 from alchemy.sched import AlchemyTrainScheduler, build_sched
 from alchemy.update import NotFinite
-from alchemy.verify.trial_runs import only_training, run_here
+from alchemy.verify.trial_runs import keep_only_training, run_here
 
-FEW = 5  # losses that give a mean worth the name
-LOOKED_AT = 1000  # samples among which the largest are found
+MIN_LOSSES = 5  # losses needed for a meaningful mean
+MAX_INSPECTED = 1000  # samples that are searched for the largest ones
 
 
 # -- the learning rate
 @dataclass
 class Rates:
-    """The loss that each rate has led to; single ones say little, so what is shown and compared are means."""
+    """The loss after each learning rate. Single losses are noisy, so means are shown and compared."""
 
     rates: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
@@ -45,33 +45,35 @@ class Rates:
 
     @property
     def exploded(self) -> bool:
-        """The scale is that of the first losses: the best one may be as near to 0 as it likes."""
-        latest = _mean(self.raw[-FEW:])
-        return not math.isfinite(latest) or latest > 4 * abs(_mean(self.raw[:FEW]))
+        """Whether the loss exploded, relative to the first losses: the best one may be close to 0."""
+        latest = _mean(self.raw[-MIN_LOSSES:])
+        return not math.isfinite(latest) or latest > 4 * abs(_mean(self.raw[:MIN_LOSSES]))
 
     @property
     def losses(self) -> list[float]:
-        """Each loss as the mean of those around it."""
-        return [_mean(self.raw[max(0, i - self._reach) : i + self._reach + 1]) for i in range(len(self.raw))]
+        """The losses, smoothed with a moving average."""
+        return [
+            _mean(self.raw[max(0, i - self._half_window) : i + self._half_window + 1]) for i in range(len(self.raw))
+        ]
 
     @property
-    def _reach(self) -> int:
+    def _half_window(self) -> int:
         return max(1, len(self.raw) // 20)
 
     @property
     def _best(self) -> int | None:
-        """Where the loss is lowest; None where it is no lower than chance would have it."""
+        """The index of the lowest loss; None if the decrease is not significant."""
         losses = list(itertools.takewhile(math.isfinite, self.losses))
-        begin = self.raw[: max(FEW, len(self.raw) // 5)]
-        if len(losses) < 2 * FEW:
+        begin = self.raw[: max(MIN_LOSSES, len(self.raw) // 5)]
+        if len(losses) < 2 * MIN_LOSSES:
             return None
         best = min(range(len(losses)), key=losses.__getitem__)
-        spread = float(np.std(begin)) / math.sqrt(2 * self._reach + 1)
+        spread = float(np.std(begin)) / math.sqrt(2 * self._half_window + 1)
         return best if losses[best] < _mean(begin) - 3 * spread - 1e-3 * abs(_mean(begin)) else None
 
     @property
     def lowest(self) -> float | None:
-        """The rate at which the loss was lowest: from there on it is too large. None where it never fell."""
+        """The rate at which the loss was lowest; higher rates are too large. None if the loss never fell."""
         return None if self._best is None else self.rates[self._best]
 
     @property
@@ -79,27 +81,27 @@ class Rates:
         """The rate at which the loss fell fastest."""
         if self._best is None:
             return None
-        losses, reach = self.losses, self._reach
-        # rates are evenly spaced on the scale of their logarithm, so differences are slopes
+        losses, reach = self.losses, self._half_window
+        # rates are evenly spaced on a logarithmic scale, so differences are slopes
         fall = lambda i: losses[i + reach] - losses[max(0, i - reach)]  # noqa: E731
         return self.rates[min(range(max(1, self._best - reach + 1)), key=fall)]
 
     def as_data(self) -> dict[str, Any]:
-        told = [loss if math.isfinite(loss) else str(loss) for loss in self.losses]  # JSON has no word for them
-        rows = [{"rate": rate, "loss": loss} for rate, loss in zip(self.rates, told, strict=True)]
+        losses = [loss if math.isfinite(loss) else str(loss) for loss in self.losses]  # JSON has no NaN
+        rows = [{"rate": rate, "loss": loss} for rate, loss in zip(self.rates, losses, strict=True)]
         return {"suggestion": self.steepest, "lowest": self.lowest, "ended": self.ended, "rows": rows}
 
 
 @AlchemyTrainScheduler.register()
 class RateSweep(AlchemyTrainScheduler):
-    """Raises the rate of every group by the same factor an update, and keeps the losses that came of it."""
+    """Multiplies the rate of every group by a constant factor at each update, and records the losses."""
 
     def __init__(self, *, num_training_steps: int, first: float, last: float) -> None:
         self.first, self.growth = first, (last / first) ** (1 / (num_training_steps - 1))
         self.found, self.losses = Rates(), _Losses()
         self._rate = 0.0
         super().__init__(num_training_steps=num_training_steps)
-        # what freezes stays; evaluations would only take time
+        # keep the begin-step pipes, which may freeze parameters; evaluations would only take time
         self.begin_epoch_pipes, self.end_step_pipes, self.end_epoch_pipes = [], [], []
 
     def lr_at(self, base: float, t: int) -> float:
@@ -107,7 +109,7 @@ class RateSweep(AlchemyTrainScheduler):
         return self.first * self.growth**t * (base / leading if leading else 1.0)
 
     def step_lr(self) -> None:
-        if self.num_updates:  # the loss of this update is what the rate of the one before has led to
+        if self.num_updates:  # the loss of this update is the result of the previous rate
             self.found.add(self._rate, self.losses.mean)
             if self.found.exploded:
                 self.run.stop("the loss exploded")
@@ -135,7 +137,7 @@ def _mean(values: Sequence[float]) -> float:
 
 @AlchemyRunner.register()
 class RateFinder(AlchemyTrainer):
-    """Trains under a RateSweep and gives back what it found."""
+    """Trains with a RateSweep and returns its result."""
 
     def run(self) -> Rates:
         self.set_up()
@@ -161,9 +163,9 @@ def find_rate(
     device: int = -1,
     user_dir: str = "src",
 ) -> Rates:
-    """Trains for a moment, while the rate grows from `first` to `last`; nothing is written."""
-    _refuse(first, last, updates)
-    work = only_training(doc, "alchemy.verify.finders.RateFinder")
+    """Train for `updates` updates while the rate grows from `first` to `last`. Writes no files."""
+    _validate_sweep(first, last, updates)
+    work = keep_only_training(doc, "alchemy.verify.finders.RateFinder")
     work["sched"] = {
         "type": "alchemy.verify.finders.RateSweep",
         "num_training_steps": updates,
@@ -175,19 +177,19 @@ def find_rate(
     return found
 
 
-def _refuse(first: float, last: float, updates: int) -> None:
-    """An error for a sweep that cannot be, before anything is built for it."""
+def _validate_sweep(first: float, last: float, updates: int) -> None:
+    """Raise an error for an invalid sweep before building anything."""
     if not 0 < first < last < math.inf:
-        hint = "rates above 0 are needed, --first below --last, such as --first 1e-7 --last 1"
+        hint = "use rates > 0 with --first below --last, such as --first 1e-7 --last 1"
         raise AlchemyError(f"the rate cannot grow from {first} to {last}", hint=hint)
     if updates < 2:
-        raise AlchemyError(f"--updates is {updates}", hint="give 2 or more; 100 show a curve")
+        raise AlchemyError(f"--updates is {updates}", hint="use 2 or more; 100 give a useful curve")
 
 
 # -- the batch size
 @dataclass
 class Try:
-    """One size, whether it fitted, and the memory that it took at most, where the device knows it."""
+    """A batch size, whether it fits, and its peak memory if the device reports it."""
 
     batch_size: int
     fits: bool
@@ -196,7 +198,7 @@ class Try:
 
 @dataclass
 class Sizes:
-    """All sizes that were tried, up to `limit`."""
+    """All batch sizes that were tried, up to `limit`."""
 
     limit: int
     why: str
@@ -216,7 +218,7 @@ class _Indexed(Protocol):
 
 
 class _Largest(Dataset[Any]):
-    """The largest samples of a data set, `count` of them over and over: the worst batch that may come."""
+    """The `count` largest samples of a dataset, repeated: the worst batch that can occur."""
 
     def __init__(self, dataset: _Indexed, order: Sequence[int], count: int, length: int) -> None:
         self.dataset, self.order, self.count, self.length = dataset, order, count, length
@@ -230,7 +232,7 @@ class _Largest(Dataset[Any]):
 
 @AlchemyRunner.register()
 class BatchFinder(AlchemyTrainer):
-    """Trains a few steps with ever larger batches until the memory is full, then closes in."""
+    """Trains a few steps with growing batches until memory runs out, then bisects."""
 
     def __init__(
         self,
@@ -246,7 +248,7 @@ class BatchFinder(AlchemyTrainer):
     def run(self) -> Sizes:
         self.set_up()
         self.dataset, self.options = self._data()
-        self.order = by_size(self.dataset)
+        self.order = sort_by_size(self.dataset)
         found = self._limit()
         for size in sizes_to_try(found):
             found.tries.append(self._try(size))
@@ -258,7 +260,7 @@ class BatchFinder(AlchemyTrainer):
     def _data(self) -> tuple[Any, dict[str, Any]]:
         dataset, options = self.context.task.dataset("train")
         if not options.get("batch_size") or isinstance(dataset, IterableDataset):
-            hint = "the size is a setting of the pipe, or sampler, that makes the batches: lower it by hand"
+            hint = "set the size in the pipe or sampler that makes the batches"
             text = "the batches of 'train' are not made from a batch_size"
             raise AlchemyError(text, section="task.datasets.train", hint=hint)
         drop = ("shuffle", "sampler", "batch_sampler", "num_workers", "prefetch_factor", "persistent_workers", "seed")
@@ -267,12 +269,12 @@ class BatchFinder(AlchemyTrainer):
     def _limit(self) -> Sizes:
         count = len(self.dataset)
         if self.most is None or count <= self.most:
-            return Sizes(count, "so many samples there are")
+            return Sizes(count, "the number of samples")
         return Sizes(self.most, "--max")
 
     def _try(self, size: int) -> Try:
         context = self.context
-        steps = max(2, context.updater.period)  # the optimizer's state is there in the second
+        steps = max(2, context.updater.period)  # the optimizer state exists from the second step on
         data = _Largest(self.dataset, self.order, size, size * steps)
         context.task.splits["train"] = (data, {**self.options, "batch_size": size})
         context.limits.max_batches, context.stop_request.reason, context.updater = (
@@ -285,7 +287,7 @@ class BatchFinder(AlchemyTrainer):
         if cuda:
             torch.cuda.reset_peak_memory_stats(context.device)
         fits = self._fits()
-        if not fits:  # the frames that held the activations are gone only here
+        if not fits:  # only now are the frames that referenced the activations gone
             context.optim.zero_grad()
             gc.collect()
             if cuda:
@@ -296,7 +298,7 @@ class BatchFinder(AlchemyTrainer):
         try:
             with self._looping():
                 train(self.context)
-        except NotFinite:  # a loss that is no number has taken its memory all the same
+        except NotFinite:  # a NaN loss has used the same memory
             return True
         except Exception as error:
             if not any(map(is_oom, _causes(error))):
@@ -306,7 +308,7 @@ class BatchFinder(AlchemyTrainer):
 
 
 def sizes_to_try(found: Sizes) -> Iterator[int]:
-    """The next size to try, as long as there is one: doubled until one does not fit, then halfway between."""
+    """Yield the sizes to try: double until one does not fit, then bisect."""
     size = 1
     while size <= found.limit:
         yield size
@@ -322,15 +324,15 @@ def sizes_to_try(found: Sizes) -> Iterator[int]:
         below, above = (middle, above) if found.tries[-1].fits else (below, middle)
 
 
-def by_size(dataset: _Indexed) -> list[int]:
-    """The indices of samples, the largest first; of a large data set every k-th is looked at."""
-    step = max(1, len(dataset) // LOOKED_AT)
+def sort_by_size(dataset: _Indexed) -> list[int]:
+    """Return the indices of samples, largest first; a large dataset is sampled at regular intervals."""
+    step = max(1, len(dataset) // MAX_INSPECTED)
     indices = range(0, len(dataset), step)
     return sorted(indices, key=lambda i: _volume(dataset[i]), reverse=True)
 
 
 def _volume(sample: object) -> int:
-    """How much a sample holds: numbers of its tensors and lists, letters of its texts.
+    """Return the size of a sample: elements of its tensors and lists, characters of its strings.
 
     >>> _volume({"ids": [1, 2, 3], "text": "ab", "label": 1})
     6
@@ -345,13 +347,13 @@ def _volume(sample: object) -> int:
 
 
 def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1, user_dir: str = "src") -> Sizes:
-    """The largest batch of the largest samples that a training step has memory for; nothing is written."""
+    """Find the largest batch size whose training step fits in memory, using the largest samples. Writes no files."""
     if device < 0 and limit is None:
-        hint = "say where to end with --max N, or choose a GPU with --device"
-        raise AlchemyError("on the CPU the machine would swap before it says that memory is full", hint=hint)
+        hint = "set a limit with --max N, or choose a GPU with --device"
+        raise AlchemyError("on the CPU, the machine would swap before it runs out of memory", hint=hint)
     if limit is not None and limit < 1:
-        raise AlchemyError(f"--max is {limit}", hint="give 1 or more")
-    work = only_training(doc, "alchemy.verify.finders.BatchFinder")
+        raise AlchemyError(f"--max is {limit}", hint="use 1 or more")
+    work = keep_only_training(doc, "alchemy.verify.finders.BatchFinder")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 10**9}
     if isinstance(work.get("precision"), Mapping):
         work["precision"]["halve_on_oom"] = False

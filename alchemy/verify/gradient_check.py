@@ -1,4 +1,4 @@
-"""Whether the gradient of an update depends on how its samples are cut into steps and over processes."""
+"""Check that the gradient of an update does not depend on how its samples are split into steps and processes."""
 
 from __future__ import annotations
 
@@ -32,36 +32,44 @@ from alchemy.precision import Precision
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, reseed
-from alchemy.verify.gradient_cuts import DOUBLE, SINGLE, CutReport, Found, Gradients, Kind, UpdateCut, plan, several
-from alchemy.verify.trial_runs import Job, Tell, check_finished, go, only_training, run_here, why_failed
+from alchemy.verify.gradient_cuts import DOUBLE, SINGLE, CutReport, Found, Gradients, Kind, UpdateCut, plan, pluralize
+from alchemy.verify.trial_runs import (
+    Job,
+    Tell,
+    check_finished,
+    keep_only_training,
+    run_and_describe_error,
+    run_here,
+    run_jobs,
+)
 
-BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # who of them makes batches of samples
-DRAWS = "the forward pass draws random numbers, others for another cut: the gradients cannot be compared"
+BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # options that make batches of samples
+DRAWS = "the forward pass draws random numbers, which differ between splits: the gradients cannot be compared"
 
 
 def verify_parallel(
     doc: Document, *, ranks: int = 2, device: int = -1, user_dir: str = "src", tell: Tell = lambda text: None
 ) -> CutReport:
-    """Makes the first update of a config in several ways and compares their gradients."""
+    """Run the first update of a config with several splits and compare the gradients."""
     if ranks < 1:
-        raise AlchemyError(f"--ranks is {ranks}", hint="give 1 or more; 1 leaves the processes out")
-    tell("the first update, cut into steps in one process")
+        raise AlchemyError(f"--ranks is {ranks}", hint="use 1 or more; 1 tests a single process only")
+    tell("the first update, split into steps in one process")
     try:
-        kind, found = DOUBLE, _cuts(doc, DOUBLE, ranks, device, user_dir)
+        kind, found = DOUBLE, _compute_gradients(doc, DOUBLE, ranks, device, user_dir)
     except (RuntimeError, TypeError, ValueError) as error:
-        if not _is_of_types(error):
-            raise _failed(error) from error
+        if not _is_dtype_error(error):
+            raise _as_alchemy_error(error) from error
         tell(f"again in float32, since float64 fails: {str(error).partition(chr(10))[0]}")
-        kind, found = SINGLE, _cuts(doc, SINGLE, ranks, device, user_dir)
+        kind, found = SINGLE, _compute_gradients(doc, SINGLE, ranks, device, user_dir)
     if ranks > 1 and not found.unknown:
         tell(f"the same over {ranks} processes")
-        found.gradients += _over(doc, kind, ranks, device, user_dir)
+        found.gradients += _compute_in_processes(doc, kind, ranks, device, user_dir)
     return CutReport.of(kind, found)
 
 
-def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
-    """The gradients of all cuts, by a run in this process."""
-    work = only_training(doc, "alchemy.verify.gradient_check.GradientCuts")
+def _compute_gradients(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
+    """Compute the gradients of all splits with a run in this process."""
+    work = keep_only_training(doc, "alchemy.verify.gradient_check.GradientCuts")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 1}
     work["precision"] = {"type": "alchemy.verify.gradient_check.Exact", "double": kind.double}
     before = torch.get_default_dtype()
@@ -74,55 +82,61 @@ def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> 
     return found
 
 
-def _over(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> list[tuple[UpdateCut, Gradients]]:
-    """The gradients of the cuts over several processes, as the first of them sees them."""
+def _compute_in_processes(
+    doc: Document, kind: Kind, ranks: int, device: int, user_dir: str
+) -> list[tuple[UpdateCut, Gradients]]:
+    """Compute the gradients of the splits across several processes, as seen by rank 0."""
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
         probe.close()
         jobs = [
-            Job(_share, Path(name), (doc, kind, place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, device, user_dir))
+            Job(
+                _run_rank,
+                Path(name),
+                (doc, kind, place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, device, user_dir),
+            )
             for rank in range(ranks)
         ]
-        check_finished(go(jobs, at_once=ranks))
+        check_finished(run_jobs(jobs, at_once=ranks))
         saved = torch.load(Path(name) / "gradients.pt", weights_only=True)
     return [(UpdateCut(*cut), gradients) for cut, gradients in saved]
 
 
-def _share(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], device: int, user_dir: str) -> str:
-    """What each of the processes does."""
+def _run_rank(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], device: int, user_dir: str) -> str:
+    """Compute the gradients in one of the processes; return why it failed, if it did."""
     os.environ.update(place)
 
     def work() -> None:
-        found = _cuts(doc, kind, int(place["WORLD_SIZE"]), device, user_dir)
+        found = _compute_gradients(doc, kind, int(place["WORLD_SIZE"]), device, user_dir)
         if place["RANK"] == "0":
             torch.save([(tuple(cut), gradients) for cut, gradients in found.gradients], f"{folder}/gradients.pt")
 
-    return why_failed(work)
+    return run_and_describe_error(work)
 
 
 # -- the run
 @Precision.register()
 class Exact(Precision):
-    """Turns dropout off, and with `double` casts the model and the numbers of a batch to float64."""
+    """Turns dropout off, and with `double` casts the model and the floats of a batch to float64."""
 
     def __init__(self, *, double: bool = True) -> None:
         super().__init__()
         self.double, self.quiet = double, 0
 
     def prepare(self, model: AlchemyModel) -> None:
-        self.quiet = sum(map(_without_dropout, model.module.modules()))
+        self.quiet = sum(map(_disable_dropout, model.module.modules()))
         if self.double:
             model.to(torch.float64)
         super().prepare(model)
 
     def attempt(self, step: Callable[..., Any], batch: object, **kwargs: Any) -> Any:
-        return super().attempt(step, tree_map_only(Tensor, _doubled, batch) if self.double else batch, **kwargs)
+        return super().attempt(step, tree_map_only(Tensor, _to_double, batch) if self.double else batch, **kwargs)
 
 
 @AlchemyRunner.register()
 class GradientCuts(AlchemyTrainer):
-    """Makes the first update of a training again and again from the same weights, each time cut in another way."""
+    """Runs the first update repeatedly from the same weights, with a different split each time."""
 
     def __init__(
         self,
@@ -139,16 +153,16 @@ class GradientCuts(AlchemyTrainer):
         self.set_up()
         context = self.context
         for optim in _optims(context):
-            optim.max_grad_norm = optim.clip_value = None  # they would hide a wrong size
+            optim.max_grad_norm = optim.clip_value = None  # clipping would hide a wrong scale
         for group in context.optim.param_groups:
-            # of several optimizers, one would see what another has moved: in each step, or only after all of them
+            # with several optimizers, one would see the weights that another has changed
             group["lr"] = group["initial_lr"] = 0.0
         assert isinstance(context.precision, Exact)
         found = Found(quiet=context.precision.quiet, unknown=_mixes_samples(context.model.module))
         if found.unknown:
             return found
         updater, ranks = context.updater, self.ranks
-        updater.observer = seen = _Watch(context, found)
+        updater.observer = seen = _GradientObserver(context, found)
         samples, options, found.unit = self._data(updater.period, ranks)
         found.samples = len(samples)
         weights = {name: value.clone() for name, value in context.model.state_dict().items()}
@@ -161,7 +175,7 @@ class GradientCuts(AlchemyTrainer):
         return found
 
     def _data(self, period: int, ranks: int) -> tuple[list[Any], dict[str, Any], str]:
-        """The samples of the first update, or where pipes make the batches, enough of these to share out."""
+        """Load the samples of the first update, or enough batches for all processes if pipes make them."""
         dataset, options = self.context.task.dataset("train")
         collate = options.get("collate_fn", link_of(dataset).collate)
         kept = {} if collate is None else {"collate_fn": collate}
@@ -180,41 +194,41 @@ class GradientCuts(AlchemyTrainer):
             samples = [sample for ids in itertools.islice(loader.index_sampler, number) for sample in fetch(ids)]
         unit = "batch" if batches else "sample"
         if len(samples) < 2 * (ranks if batches else 1):
-            text = f"an update has {several(len(samples), unit, 'es' if batches else 's')}: there is nothing to cut"
-            raise AlchemyError(text, section="task.datasets.train", hint="give it larger batches, or more data")
+            text = f"an update has {pluralize(len(samples), unit, 'es' if batches else 's')}: there is nothing to split"
+            raise AlchemyError(text, section="task.datasets.train", hint="use larger batches or more data")
         return samples[: len(samples) // ranks * ranks] if batches else samples, kept, unit
 
-    def _update(self, seen: _Watch) -> Gradients:
+    def _update(self, seen: _GradientObserver) -> Gradients:
         context, seen.gradients = self.context, {}
         context.stop_request.reason, context.train_sched = None, build_sched(context)
         with self._looping():
             train(context)
         if context.update != 1 or not seen.gradients:
-            hint = "its backward handler must make one every `period` steps"
-            raise AlchemyError(f"{context.update} updates were made of the steps of one", section="backward", hint=hint)
+            hint = "the backward handler must make one update every `period` steps"
+            raise AlchemyError(f"the steps of one update made {context.update} updates", section="backward", hint=hint)
         return seen.gradients
 
 
-class _Watch(Observer):
-    """Keeps the gradients of an update, and notes what makes them incomparable."""
+class _GradientObserver(Observer):
+    """Records the gradients of an update, and anything that makes them incomparable."""
 
     def __init__(self, run: Run, found: Found) -> None:
         self.run, self.found = run, found
         self.gradients: Gradients = {}
-        self._before = self._drawn()
+        self._before = self._rng_state()
 
-    def _drawn(self) -> Tensor:
-        """Changes with every random number that torch draws on the device of the run."""
+    def _rng_state(self) -> Tensor:
+        """Return the random number generator state of the run's device."""
         on_gpu = self.run.device is not None and self.run.device.type == "cuda"
         return torch.cuda.get_rng_state(self.run.device or "cuda") if on_gpu else torch.get_rng_state()
 
     def micro_batch(self, batch: object) -> contextlib.AbstractContextManager[Any]:
-        self._before = self._drawn()
+        self._before = self._rng_state()
         return contextlib.nullcontext()
 
     def loss(self, loss: Loss, optim: str) -> None:
         self.found.means |= loss.is_mean
-        if not torch.equal(self._before, self._drawn()):
+        if not torch.equal(self._before, self._rng_state()):
             self.found.unknown = DRAWS
 
     def update(self, optim: AlchemyOptimizer) -> contextlib.AbstractContextManager[Any]:
@@ -230,7 +244,7 @@ def _optims(run: Run) -> Iterator[AlchemyOptimizer]:
 
 
 class _Samples(Dataset[Any]):
-    """Samples that were read before."""
+    """A dataset of samples in memory."""
 
     def __init__(self, samples: Sequence[Any]) -> None:
         self.samples = samples
@@ -243,7 +257,7 @@ class _Samples(Dataset[Any]):
 
 
 def _mixes_samples(module: nn.Module) -> str:
-    """Why gradients depend on the cut, where what a module gives for a sample depends on the others of its batch."""
+    """Explain why gradients depend on the split if a module mixes the samples of a batch; otherwise return ""."""
     names = [
         f"{name} ({type(inner).__name__})" for name, inner in module.named_modules() if isinstance(inner, _BatchNorm)
     ]
@@ -251,13 +265,13 @@ def _mixes_samples(module: nn.Module) -> str:
         return ""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (
-        f"{', '.join(names[:3])}{more}: what it gives for a sample depends on the others of its step, so the gradient "
-        "cannot be the same for another cut; use GroupNorm or LayerNorm where that matters"
+        f"{', '.join(names[:3])}{more}: the output for a sample depends on the other samples of its step, so the "
+        "gradient depends on the split; use GroupNorm or LayerNorm if that matters"
     )
 
 
-def _without_dropout(module: nn.Module) -> bool:
-    """Turns off the dropout of a module, under the names that torch and transformers have for it."""
+def _disable_dropout(module: nn.Module) -> bool:
+    """Turn off the dropout of a module, by the attribute names of torch and transformers; return whether it had any."""
     found = False
     for name, value in list(vars(module).items()):
         rate = isinstance(value, float) and value > 0
@@ -267,17 +281,17 @@ def _without_dropout(module: nn.Module) -> bool:
     return found
 
 
-def _doubled(tensor: Tensor) -> Tensor:
+def _to_double(tensor: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _is_of_types(error: BaseException) -> bool:
-    """Whether an error says that numbers of two types met."""
+def _is_dtype_error(error: BaseException) -> bool:
+    """Return whether an error is about mixed dtypes."""
     text = str(error).lower()
     return not isinstance(error, AlchemyError) and any(word in text for word in ("dtype", "double", "float64"))
 
 
-def _failed(error: BaseException) -> AlchemyError:
+def _as_alchemy_error(error: BaseException) -> AlchemyError:
     if isinstance(error, AlchemyError):
         return error
     return RunFailed(f"the training step failed: {type(error).__name__}: {error}")

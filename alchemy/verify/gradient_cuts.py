@@ -1,4 +1,4 @@
-"""The ways to cut an update into steps and over processes, and how far their gradients are from each other."""
+"""Plan the splits of an update into steps and processes, and compare their gradients."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-ONE_BY_ONE = 16  # samples up to which each of them is made a step
+ONE_BY_ONE = 16  # up to this many samples, one split has a step per sample
 MEANS = (
-    "this model gives mean losses, without a count: each step of an update weighs the same, so the gradient is "
-    "only approximate where steps differ in size; return a sum and its count for the exact one"
+    "this model returns mean losses without a count: each step of an update has the same weight, so the gradient is "
+    "only approximate if steps differ in size; return a sum and its count for the exact gradient"
 )
 
 Gradients = dict[str, Tensor]
 
 
 class Kind(NamedTuple):
-    """In which numbers is computed, how near gradients must come, and below which share they are taken for zero."""
+    """The dtype, the relative tolerance, and the share of the largest gradient below which others count as zero."""
 
     double: bool
     tolerance: float
@@ -33,19 +33,19 @@ DOUBLE, SINGLE = Kind(True, 1e-6, 1e-6), Kind(False, 1e-3, 1e-2)
 
 
 class UpdateCut(NamedTuple):
-    """One way to take the samples: how many at a time, in how many steps, by how many processes."""
+    """One split of the samples: batch size, number of steps and number of processes."""
 
-    size: int | None  # None: the batches are made by the pipes
+    size: int | None  # None if the pipes make the batches
     steps: int
     ranks: int
 
     def __str__(self) -> str:
-        return f"{several(self.ranks, 'process', 'es')}, {several(self.steps, 'step')}"
+        return f"{pluralize(self.ranks, 'process', 'es')}, {pluralize(self.steps, 'step')}"
 
 
 @dataclass
 class Found:
-    """The gradients of each cut, as a run of `GradientCuts` gives them back."""
+    """The gradients of each split, returned by a `GradientCuts` run."""
 
     samples: int = 0
     unit: str = "sample"
@@ -57,7 +57,7 @@ class Found:
 
 @dataclass
 class _CutRow:
-    """How far the gradient of a cut is from the first one's, at the parameter where it is farthest."""
+    """The largest difference between the gradients of a split and of the reference, and its parameter."""
 
     cut: str
     difference: float
@@ -66,25 +66,25 @@ class _CutRow:
 
 @dataclass
 class CutReport:
-    """What `verify parallel` found."""
+    """The result of `verify parallel`."""
 
     head: str
     tolerance: float
     reference: str
     rows: list[_CutRow]
     notes: list[str]
-    unknown: str = ""  # why nothing can be said
+    unknown: str = ""  # why there is no result
 
     @classmethod
     def of(cls, kind: Kind, found: Found) -> CutReport:
-        """Compares the gradients that were found with those of the first cut."""
+        """Compare all gradients with those of the first split."""
         if found.unknown:
             return cls(str(kind), kind.tolerance, "", [], [], found.unknown)
         (first, reference), *others = found.gradients
-        rows = [_CutRow(str(cut), *farthest(reference, gradients, kind.floor)) for cut, gradients in others]
-        batches = f"{several(found.samples, 'batch', 'es')} as the pipes make them"
-        head = [batches if found.unit == "batch" else several(found.samples, "sample"), str(kind)]
-        head += [f"dropout off in {several(found.quiet, 'module')}"] if found.quiet else []
+        rows = [_CutRow(str(cut), *largest_difference(reference, gradients, kind.floor)) for cut, gradients in others]
+        batches = f"{pluralize(found.samples, 'batch', 'es')} as made by the pipes"
+        head = [batches if found.unit == "batch" else pluralize(found.samples, "sample"), str(kind)]
+        head += [f"dropout off in {pluralize(found.quiet, 'module')}"] if found.quiet else []
         return cls(", ".join(head), kind.tolerance, str(first), rows, [MEANS] if found.means else [])
 
     @property
@@ -93,30 +93,30 @@ class CutReport:
 
     def plain(self) -> dict[str, Any]:
         rows = [vars(row) for row in self.rows]
-        told = {"equal": self.equal, "tolerance": self.tolerance, "what": self.head, "reference": self.reference}
-        return told | {"reason": self.unknown, "cuts": rows, "notes": self.notes}
+        head = {"equal": self.equal, "tolerance": self.tolerance, "what": self.head, "reference": self.reference}
+        return head | {"reason": self.unknown, "cuts": rows, "notes": self.notes}
 
     def __str__(self) -> str:
         if self.unknown:
             return "\n".join([*self.notes, f"not known: {self.unknown}"])
         width = max(map(len, [self.reference, *(row.cut for row in self.rows)]))
         rows = [f"{row.cut:<{width}}  {row.difference:.1e} in {row.parameter}" for row in self.rows]
-        lines = [self.head, f"{self.reference:<{width}}  what the others are compared with", *rows, *self.notes]
+        lines = [self.head, f"{self.reference:<{width}}  the reference", *rows, *self.notes]
         return "\n".join([*lines, self._verdict()])
 
     def _verdict(self) -> str:
         if self.equal:
-            return f"equal: no gradient differs by more than {self.tolerance:g} of its size"
+            return f"equal: no gradient differs by more than {self.tolerance:g} of its largest value"
         worst = max(self.rows, key=lambda row: row.difference)
-        text = f"the gradient of {worst.parameter} differs by {worst.difference:.2g} times its size"
+        text = f"the gradient of {worst.parameter} differs by {worst.difference:.2g} times its largest value"
         return f"not equal: with {worst.cut} {text}"
 
 
-def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str]:
-    """The largest difference, as a share of the gradient of that parameter, and its name.
+def largest_difference(one: Gradients, other: Gradients, floor: float) -> tuple[float, str]:
+    """Return the largest relative difference between two sets of gradients, and the name of its parameter.
 
-    Of parameters whose gradient is next to nothing beside the others, only rounding would be seen: `floor` is the
-    share of the largest gradient below which they do not get smaller.
+    The relative difference of tiny gradients would be only rounding error: `floor` is the smallest scale used, as a
+    share of the largest gradient.
     """
     largest = max(map(_size, one.values()), default=0.0)
     found = (0.0, next(iter(one), ""))
@@ -132,13 +132,13 @@ def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str
 
 
 def _size(grad: Tensor) -> float:
-    """The largest value of a gradient, whatever its sign."""
+    """Return the largest absolute value of a gradient."""
     values = grad.coalesce().values() if grad.is_sparse else grad
     return float(values.abs().max()) if values.numel() else 0.0
 
 
 def plan(count: int, unit: str, here: int) -> Iterator[UpdateCut]:
-    """The cuts that a group of `here` processes makes; steps of unequal size are among them.
+    """Yield the splits for a group of `here` processes, including some with steps of unequal size.
 
     >>> [(cut.size, cut.steps) for cut in plan(8, "sample", 1)], [cut.size for cut in plan(8, "sample", 2)]
     ([(8, 1), (5, 2), (1, 8)], [8, 5])
@@ -153,5 +153,5 @@ def plan(count: int, unit: str, here: int) -> Iterator[UpdateCut]:
         yield UpdateCut(size, -(-count // size), here)
 
 
-def several(number: int, word: str, ending: str = "s") -> str:
+def pluralize(number: int, word: str, ending: str = "s") -> str:
     return f"{number:,} {word}{'' if number == 1 else ending}"

@@ -1,4 +1,4 @@
-"""Whether a record has seen every sample once, and whether two records have seen the same."""
+"""Verify that a run saw every sample exactly once, and compare the samples of two runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from alchemy.records.jsonl_writer import count_lines
 from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, sum_ids, sum_range
 from alchemy.records.symlinks import refuse_links
 
-_sum_range = functools.cache(sum_range)  # epochs have as many samples as the ones before them
-PATIENCE = 2**24  # samples of which no row tells, and whose sum is computed all the same
+_sum_range = functools.cache(sum_range)  # all epochs usually have the same size
+MAX_MISSING = 2**24  # limit of samples missing from the rows whose sum is still computed
 WHOLE, SHORT, ENDED, UNKNOWN, WRONG = "each once", "cut short", "ended in", "not counted", "wrong"
 
 
 @dataclass
 class _Epoch:
-    """What the ledger says of an epoch, counted from 0; `verdict` is one of the words above."""
+    """The ledger rows of an epoch (counted from 0); `verdict` is one of the constants above."""
 
     epoch: int
     updates: int = 0
@@ -34,30 +34,30 @@ class _Epoch:
     sets: list[str | None] = field(default_factory=list, repr=False)
 
     def take(self, row: dict[str, Any]) -> None:
-        self.verdict, self.text = SHORT, "cut short: the run was stopped in it"
+        self.verdict, self.text = SHORT, "incomplete: the run was stopped in this epoch"
         self.updates += 1
         self.n += row["n"]
         self.sets.append(row["set"])
         self.unit = "samples" if row["set"] is not None else "batches"
 
     def close(self, row: dict[str, Any]) -> None:
-        """An epoch that was gone through to its end: its samples must be all there are."""
+        """Check a completed epoch, which must have seen each sample once."""
         samples, left_out = row["samples"], row.get("left_out", [])
         if samples is None or None in self.sets:
-            self.verdict, self.text = UNKNOWN, "to its end; whether each was seen once is not known"
-        elif samples > 2 * self.n + PATIENCE or self._total(left_out) != _sum_range(samples):
-            self.verdict, self.text = WRONG, self._what_is_wrong(samples - len(left_out))
+            self.verdict, self.text = UNKNOWN, "complete; whether each was seen once is unknown"
+        elif samples > 2 * self.n + MAX_MISSING or self._total(left_out) != _sum_range(samples):
+            self.verdict, self.text = WRONG, self._describe_error(samples - len(left_out))
         elif self.n != samples - len(left_out):
             what = f"each of the {samples - len(left_out):,} was seen once, but the rows count {self.n:,}"
-            self.verdict, self.text = WRONG, f"{what}: a number was changed"
+            self.verdict, self.text = WRONG, f"{what}: a value was edited"
         else:
             self.verdict = WHOLE
             self.text = f"each once, {len(left_out)} left out on purpose" if left_out else "each once"
 
     def end(self) -> None:
-        """The run came to its own end in this epoch: with a stream, nobody has looked whether there was more."""
+        """Mark the epoch in which the run finished: a stream may have had more samples."""
         if self.verdict == SHORT:
-            self.verdict, self.text = ENDED, "the run ended in it; whether there was more to see is not known"
+            self.verdict, self.text = ENDED, "the run ended in this epoch; whether there was more data is unknown"
 
     def _total(self, left_out: Sequence[int]) -> int:
         import numpy as np
@@ -65,9 +65,9 @@ class _Epoch:
         seen = sum(int(total, 16) for total in self.sets if total)
         return (seen + sum_ids(np.array(left_out, dtype=np.int64))) % 2**64
 
-    def _what_is_wrong(self, samples: int) -> str:
+    def _describe_error(self, samples: int) -> str:
         if self.n == samples:
-            return "some of them more than once, and others never"
+            return "some of them more than once, others never"
         return f"but there are {samples}: " + ("some were never seen" if self.n < samples else "some were seen again")
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class _Epoch:
 
 @dataclass
 class LedgerReport:
-    """What a ledger proves; `broken` says where its chain does not hold."""
+    """The result of verifying a ledger; `broken` describes where its chain is broken."""
 
     record: str
     epochs: list[_Epoch]
@@ -101,12 +101,12 @@ class LedgerReport:
 
 
 def verify_ledger(record: str | Path) -> LedgerReport:
-    """Reads the ledger of a record: the chain link by link, the samples epoch by epoch."""
-    path = _ledger_of(record)
-    known = _known_to_state(path.parent)  # first, since the ledger of a run that goes on is never behind its states
+    """Verify the ledger of a record: the chain row by row, the samples epoch by epoch."""
+    path = _find_ledger(record)
+    known = _read_saved_ledger(path.parent)  # read first: the ledger of a live run is never behind its states
     epochs: dict[int, _Epoch] = {}
     before, broken = START, ""
-    links = {0: [START.hex()]}  # an update whose window reaches into the next epoch has a row in both
+    links = {0: [START.hex()]}  # an update that spans two epochs has a row in both
     for line, row in read_ledger(path):
         epoch = epochs.setdefault(row["epoch"], _Epoch(row["epoch"]))
         try:
@@ -118,7 +118,7 @@ def verify_ledger(record: str | Path) -> LedgerReport:
             before = bytes.fromhex(row["hash"])
             links.setdefault(row["update"], []).append(row["hash"])
         except (KeyError, TypeError, ValueError) as error:
-            raise AlchemyError(f"this row lacks something: {error}", where=f"{path}:{line}") from error
+            raise AlchemyError(f"invalid ledger row: {error}", where=f"{path}:{line}") from error
         if link != before and not broken:
             what = f"the chain is broken before update {row['update']}: rows are missing or were changed"
             broken = f"{path}:{line} {what}"
@@ -127,8 +127,8 @@ def verify_ledger(record: str | Path) -> LedgerReport:
     return LedgerReport(str(record), list(epochs.values()), broken or _missing_end(path, known, links))
 
 
-def _known_to_state(folder: Path) -> dict[str, Any]:
-    """Where the ledger stood when the newest whole state was saved; nothing where no state tells."""
+def _read_saved_ledger(folder: Path) -> dict[str, Any]:
+    """Return the ledger state in the latest whole checkpoint, or an empty dict."""
     state, _ = newest_valid(folder / "state")
     if state is None:
         return {}
@@ -139,23 +139,23 @@ def _known_to_state(folder: Path) -> dict[str, Any]:
 
 
 def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]]) -> str:
-    """What a state knows of the ledger and the ledger does not have: a chain cannot miss its own end."""
+    """Describe rows that a checkpoint counts but the ledger lacks: the chain alone cannot detect a missing end."""
     if not known:
         return ""
     if known["update"] not in links:
-        return f"the record has a state of update {known['update']}, the ledger ends at {max(links)}"
+        return f"the record has a checkpoint of update {known['update']}, the ledger ends at update {max(links)}"
     if known.get("hash") not in links[known["update"]]:
-        return f"update {known['update']} of the ledger is not the one that the state {known['state']} knows"
+        return f"update {known['update']} of the ledger does not match the checkpoint {known['state']}"
     lines, _ = count_lines(path)
     if lines < known["lines"]:
-        what = f"the state {known['state']} knows {known['lines']:,} lines of the ledger, which has {lines:,}"
+        what = f"the checkpoint {known['state']} counts {known['lines']:,} lines of the ledger, which has {lines:,}"
         return f"{what}: its end is missing"
     return ""
 
 
 @dataclass(frozen=True)
 class LedgerAgreement:
-    """For how many updates two records have seen the same, and what comes after."""
+    """The number of leading updates in which two records saw the same samples, and a description."""
 
     equal: bool
     updates: int
@@ -163,12 +163,14 @@ class LedgerAgreement:
 
 
 def compare_ledgers(one: str | Path, other: str | Path) -> LedgerAgreement:
-    """Where two ledgers part, if they do."""
+    """Compare the ledgers of two records."""
     ours, others = _updates(one), _updates(other)
     for count, (a, b) in enumerate(zip(ours, others)):
         if a["hash"] != b["hash"]:
             place = f"update {a['update']} (epoch {a['epoch'] + 1})"
-            return LedgerAgreement(False, count, f"they part at {place}: {one} saw {_seen(a)}; {other} saw {_seen(b)}")
+            return LedgerAgreement(
+                False, count, f"they diverge at {place}: {one} saw {_describe(a)}; {other} saw {_describe(b)}"
+            )
     count = min(len(ours), len(others))
     if len(ours) == len(others):
         return LedgerAgreement(True, count, f"equal for all {count:,} updates")
@@ -176,19 +178,19 @@ def compare_ledgers(one: str | Path, other: str | Path) -> LedgerAgreement:
     return LedgerAgreement(False, count, f"equal for the first {count:,} updates; {ends}")
 
 
-def _seen(row: dict[str, Any]) -> str:
+def _describe(row: dict[str, Any]) -> str:
     return f"n={row['n']} ids={row['ids'][:12]}"
 
 
 def _updates(record: str | Path) -> list[dict[str, Any]]:
-    return [row for _, row in read_ledger(_ledger_of(record)) if "event" not in row]
+    return [row for _, row in read_ledger(_find_ledger(record)) if "event" not in row]
 
 
-def _ledger_of(record: str | Path) -> Path:
-    """The path of a record's ledger, which must be there."""
+def _find_ledger(record: str | Path) -> Path:
+    """Return the path of a record's ledger; raises an error if it is missing."""
     folder = refuse_links(find(record))
     path = folder / NAME
     if not path.is_file():
-        hint = "a run with the plugin FileLogger writes one; records of older versions have none"
+        hint = "runs with the FileLogger plugin write one; records of older versions have none"
         raise AlchemyError(f"the record {folder} has no {NAME}", hint=hint)
     return path

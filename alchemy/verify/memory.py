@@ -1,4 +1,4 @@
-"""What a training will hold in memory, measured on one step, and the remedy that fits when it is too much."""
+"""Measure the memory of a training step, and suggest a fix if it is too much."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from alchemy.data.loader import memory_available
 from alchemy.files import readable_size
 
-ROOM = 0.9  # of what is free: fragmentation and the rest of the program want their share
+USABLE_SHARE = 0.9  # usable share of free memory: fragmentation and the rest of the program need some
 
 
 @dataclass
 class Memory:
-    """Bytes of a training step. Activations are what one batch keeps for the backward pass."""
+    """Memory of a training step in bytes. Activations are the tensors that one batch saves for the backward pass."""
 
     parameters: int = 0
     gradients: int = 0
@@ -37,59 +37,58 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        return not self.free or self.total <= ROOM * self.free
+        return not self.free or self.total <= USABLE_SHARE * self.free
 
     def __str__(self) -> str:
         rows = ("parameters", "gradients", "optimizer", "activations")
         text = ", ".join(f"{row} {readable_size(vars(self)[row])}" for row in rows)
-        return f"memory: {text}; {readable_size(self.total)} in all" + (
-            f" of {readable_size(self.free)} free" if self.free else ""
-        )
+        free = f", {readable_size(self.free)} free" if self.free else ""
+        return f"memory: {text}; total {readable_size(self.total)}{free}"
 
-    def remedy(self) -> str:
-        """What would make it fit: the smallest change that is enough."""
-        room = ROOM * self.free - self.fixed
+    def suggest_fix(self) -> str:
+        """Suggest the smallest change that makes the step fit."""
+        room = USABLE_SHARE * self.free - self.fixed
         if room <= 0:
             without = self.parameters + self.gradients
-            if without + self.parameters // 100 < ROOM * self.free:
-                return "the optimizer's state is too large: alchemy.optim.Adafactor keeps almost none, SGD none"
-            return "the model itself is too large: make it smaller, or freeze a part of it (requires_grad = false)"
+            if without + self.parameters // 100 < USABLE_SHARE * self.free:
+                return "the optimizer state is too large: alchemy.optim.Adafactor keeps almost none, SGD none"
+            return "the model is too large: make it smaller, or freeze a part of it (requires_grad = false)"
         if self.batch_size < 2:
             return "one sample is too large: shorten it, or make the model smaller"
         samples = max(1, int(self.batch_size * room / self.activations))
         period = -(-self.batch_size // samples)
         return (
-            f"batch_size = {samples} with [backward] period = {period} fits, and an update sees as many samples as now"
+            f"batch_size = {samples} with [backward] period = {period} fits and keeps the number of samples per update"
         )
 
 
-def _bytes_of(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the storages behind tensors, each once."""
+def _count_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes of the storages of tensors, counting each storage once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())
 
 
 def measure(module: nn.Module, states: Iterable[Mapping[str, Any]], free: int) -> Memory:
-    """What stays between steps; `states` is what the optimizer holds of each parameter after its first update."""
+    """Measure the memory that persists between steps; `states` are the per-parameter states of the optimizer."""
     params = list(module.parameters())
     trained = [p for p in params if p.requires_grad]
     held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
     return Memory(
-        parameters=_bytes_of([*params, *module.buffers()]),
+        parameters=_count_bytes([*params, *module.buffers()]),
         gradients=sum(p.numel() * p.element_size() for p in trained),
-        optimizer=_bytes_of(held),
+        optimizer=_count_bytes(held),
         free=free,
     )
 
 
 @contextlib.contextmanager
-def kept_by_autograd(known: Iterable[Tensor]) -> Iterator[dict[int, int]]:
-    """The bytes of each storage that autograd keeps for the backward pass while the block runs, but for known ones."""
+def track_saved_tensors(known: Iterable[Tensor]) -> Iterator[dict[int, int]]:
+    """Record the bytes of each storage that autograd saves for the backward pass in the block, except known ones."""
     ours = {t.untyped_storage().data_ptr() for t in known}
     storages: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
-        with contextlib.suppress(RuntimeError, NotImplementedError):  # sparse tensors have no storage of their own
+        with contextlib.suppress(RuntimeError, NotImplementedError):  # sparse tensors have no storage
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in ours:
                 storages[storage.data_ptr()] = storage.nbytes()
@@ -100,7 +99,7 @@ def kept_by_autograd(known: Iterable[Tensor]) -> Iterator[dict[int, int]]:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that a run may still take on a device; 0 where that is not known."""
+    """Return the free memory of a device in bytes; 0 if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return memory_available()

@@ -1,4 +1,4 @@
-"""Where the first NaN of a step came from: its batch, or an operation and the line of code that called it."""
+"""Find the origin of the first NaN in a step: its batch, or an operation and the line that called it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from torch.utils._pytree import tree_leaves
 
 from alchemy.errors import innermost
 
-# what gives memory as it finds it
-UNWRITTEN = ("aten.empty", "aten.new_empty")
-# masks are made of infinities on purpose
+# operations that return uninitialized memory
+UNINITIALIZED = ("aten.empty", "aten.new_empty")
+# operations that create infinities on purpose, for masks
 MASKS = ("aten.full", "aten.masked_fill", "aten.fill", "aten.where", "aten.scalar_tensor", "aten.copy", "aten.neg")
-OURS = str(Path(__file__).parents[1]) + os.sep
-OF_TORCH = (str(Path(torch.__file__).parent) + os.sep, OURS)
+OUR_FOLDER = str(Path(__file__).parents[1]) + os.sep
+LIBRARY_FOLDERS = (str(Path(torch.__file__).parent) + os.sep, OUR_FOLDER)
 FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n +([^\n]+)')
-MANY = 20  # samples that are named
-FORWARD = "Error detected in"  # how the anomaly detection of torch begins the traceback of the forward call
+MAX_LISTED = 20  # samples that are listed
+ANOMALY_PREFIX = "Error detected in"  # start of the forward traceback in torch's anomaly detection
 
 
 class _Found(NamedTuple):
-    """What was made, by which operation, and the calls that led to it."""
+    """A non-finite value, the operation that produced it, and the traceback."""
 
     what: str
     operation: str
@@ -45,16 +45,16 @@ class _Found(NamedTuple):
 
 
 class NanOrigin(TorchDispatchMode):
-    """While it is entered, every operation is asked whether it gave NaN though it was given none.
+    """A dispatch mode that finds the first operation that returns NaN without NaN in its inputs.
 
-    Infinities count only where no NaN came of them: attention masks are made of them.
+    Infinities are reported only if no NaN follows: attention masks contain them.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.nan: _Found | None = None
         self.inf: _Found | None = None
-        self.backward: _Found | None = None  # of what the anomaly detection of torch says
+        self.backward: _Found | None = None  # from torch's anomaly detection
         self._backwards = 0
 
     @property
@@ -63,19 +63,19 @@ class NanOrigin(TorchDispatchMode):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Around a step: operations of the forward pass are looked at here, those of the backward pass by torch."""
-        with warnings.catch_warnings(record=True) as told:
+        """Watch a step: the forward pass with this mode, the backward pass with torch's anomaly detection."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 with self, torch.autograd.set_detect_anomaly(True):
                     yield
             finally:
-                texts = [text for row in told if (text := str(row.message)).startswith(FORWARD)]
-                self.backward = _of_backward(texts[0]) if texts else self.backward
+                texts = [text for row in caught if (text := str(row.message)).startswith(ANOMALY_PREFIX)]
+                self.backward = _parse_anomaly(texts[0]) if texts else self.backward
 
     @contextlib.contextmanager
-    def resting(self) -> Iterator[None]:
-        """Around a backward pass, whose calls are not in the code of anybody."""
+    def paused(self) -> Iterator[None]:
+        """Pause during a backward pass, whose operations have no traceback in user code."""
         self._backwards += 1
         try:
             yield
@@ -86,36 +86,39 @@ class NanOrigin(TorchDispatchMode):
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._backwards or self.nan is not None or str(func).startswith(UNWRITTEN):
+        if self._backwards or self.nan is not None or str(func).startswith(UNINITIALIZED):
             return func(*args, **kwargs)
-        had_nan, had_inf = _holds(torch.isnan, (args, kwargs)), _holds(torch.isinf, (args, kwargs))  # may change them
+        had_nan, had_inf = (
+            _contains(torch.isnan, (args, kwargs)),
+            _contains(torch.isinf, (args, kwargs)),
+        )  # before the call, which may modify them
         out = func(*args, **kwargs)
-        if not had_nan and _holds(torch.isnan, out):
-            self.nan = _found("NaN", func)
-        elif self.inf is None and not had_inf and not str(func).startswith(MASKS) and _holds(torch.isinf, out):
-            self.inf = _found("infinity", func)
+        if not had_nan and _contains(torch.isnan, out):
+            self.nan = _locate("NaN", func)
+        elif self.inf is None and not had_inf and not str(func).startswith(MASKS) and _contains(torch.isinf, out):
+            self.inf = _locate("infinity", func)
         return out
 
 
 @dataclass
-class Stain:
-    """A tensor of a batch that is not finite, and the samples that it is not finite for, where that can be told."""
+class NonFinite:
+    """A tensor of a batch that is not finite, and the ids of the samples concerned, if known."""
 
     name: str
     what: str
     samples: list[int]
 
     def __str__(self) -> str:
-        numbers = ", ".join(map(str, self.samples[:MANY])) + (", .." if len(self.samples) > MANY else "")
+        numbers = ", ".join(map(str, self.samples[:MAX_LISTED])) + (", .." if len(self.samples) > MAX_LISTED else "")
         of = f" of sample{'s' if len(self.samples) > 1 else ''} {numbers}" if self.samples else ""
         return f"{self.what} in {self.name or 'the tensor'}{of}"
 
 
-def stains(batch: object, ids: Sequence[int] | None) -> list[Stain]:
-    """What is not finite in a batch; `ids` are those of its samples, which the first dimension of a tensor counts.
+def find_nonfinite(batch: object, ids: Sequence[int] | None) -> list[NonFinite]:
+    """Return the non-finite tensors of a batch; `ids` are its sample ids, along the first dimension of the tensors.
 
-    >>> stains({"x": torch.tensor([[0.0, 1.0], [float("nan"), 1.0]]), "y": torch.tensor([1, 2])}, [7, 9])
-    [Stain(name='x', what='NaN', samples=[9])]
+    >>> find_nonfinite({"x": torch.tensor([[0.0, 1.0], [float("nan"), 1.0]]), "y": torch.tensor([1, 2])}, [7, 9])
+    [NonFinite(name='x', what='NaN', samples=[9])]
     """
     found = []
     for name, value in _named_leaves(batch):
@@ -124,12 +127,12 @@ def stains(batch: object, ids: Sequence[int] | None) -> list[Stain]:
             what = "NaN" if bool(torch.isnan(value).any()) else "infinity"
             by_sample = ids is not None and value.ndim > 0 and len(value) == len(ids)
             rows = (~good).reshape(len(value), -1).any(1).nonzero().flatten().tolist() if by_sample else []
-            found.append(Stain(name, what, [ids[row] for row in rows] if ids is not None else []))
+            found.append(NonFinite(name, what, [ids[row] for row in rows] if ids is not None else []))
     return found
 
 
 def _named_leaves(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors, arrays and numbers with a point below a value, with the keys that lead to them: `inputs.0`."""
+    """Yield all floating-point tensors, arrays and numbers in a nested value with their dotted path: `inputs.0`."""
     if isinstance(value, Mapping | list | tuple):
         for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _named_leaves(inner, f"{name}.{key}" if name else str(key))
@@ -139,26 +142,26 @@ def _named_leaves(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]
             yield name, tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
-def _holds(test: Callable[[Tensor], Tensor], values: object) -> bool:
+def _contains(test: Callable[[Tensor], Tensor], values: object) -> bool:
     floats = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.is_floating_point())
     return any(bool(test(leaf).any()) for leaf in floats if not leaf.is_meta and leaf.numel())
 
 
-def _found(what: str, func: object) -> _Found:
+def _locate(what: str, func: object) -> _Found:
     frames = [(row.filename, row.lineno or 0, row.name, row.line or "") for row in traceback.extract_stack()]
-    return _named(what, str(func).removeprefix("aten.").partition(".")[0], frames)
+    return _from_frames(what, str(func).removeprefix("aten.").partition(".")[0], frames)
 
 
-def _of_backward(text: str) -> _Found:
-    """What torch says, as text, of an operation whose backward pass gave NaN: its name and the forward call."""
-    operation = text.removeprefix(FORWARD).partition(".")[0].strip()
+def _parse_anomaly(text: str) -> _Found:
+    """Parse torch's warning about an operation whose backward pass returned NaN: its name and forward call."""
+    operation = text.removeprefix(ANOMALY_PREFIX).partition(".")[0].strip()
     frames = [(file, int(line), name, code) for file, line, name, code in FRAME.findall(text)]
-    return _named("NaN", f"{operation}, of a forward call", frames)
+    return _from_frames("NaN", f"{operation}, from a forward call", frames)
 
 
-def _named(what: str, operation: str, frames: list[tuple[str, int, str, str]]) -> _Found:
-    """Without the frames of torch, of alchemy, and of the command that was typed, which stand above these."""
-    first = next((i for i, row in enumerate(frames) if row[0].startswith(OURS)), 0)
-    own = [row for row in frames[first:] if not row[0].startswith(OF_TORCH)]
+def _from_frames(what: str, operation: str, frames: list[tuple[str, int, str, str]]) -> _Found:
+    """Build the result without the frames of torch, of alchemy, and of the command line above them."""
+    first = next((i for i, row in enumerate(frames) if row[0].startswith(OUR_FOLDER)), 0)
+    own = [row for row in frames[first:] if not row[0].startswith(LIBRARY_FOLDERS)]
     where = innermost([row[:2] for row in own])
     return _Found(what, operation, where, "".join(traceback.format_list(own)))

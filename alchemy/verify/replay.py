@@ -1,4 +1,4 @@
-"""One update of a record, made again alone, with everything that went into it and came out."""
+"""Replay one update of a record and report its batches, losses, gradients and weight changes."""
 
 from __future__ import annotations
 
@@ -34,16 +34,22 @@ from alchemy.records.folder import find
 from alchemy.records.local_copies import config_of
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings
 from alchemy.state import parts_of
-from alchemy.verify.nan_origin import MANY, NanOrigin, Stain, stains
-from alchemy.verify.replay_state import ledger_rows, left_of, processes_of, refuse_replay, state_before
+from alchemy.verify.nan_origin import MAX_LISTED, NanOrigin, NonFinite, find_nonfinite
+from alchemy.verify.replay_state import (
+    check_replayable,
+    count_processes,
+    find_state_before,
+    read_bad_update,
+    read_ledger_rows,
+)
 from alchemy.verify.trial_runs import Tell, run_here
 
-LARGEST = 10  # gradients that are shown
+MAX_GRADIENTS = 10  # gradients that are shown
 
 
 @dataclass
 class Total:
-    """Losses as the sum of their sums and of their counts."""
+    """Accumulated losses: the total of their sums and counts."""
 
     loss_sum: float = 0.0
     count: float = 0.0
@@ -62,17 +68,17 @@ class Total:
 
 @dataclass
 class _StepReport:
-    """One step of the window: what it was given, and the losses it came to."""
+    """One step of the update: its batch and its losses."""
 
     step: int
     epoch: int
     ids: list[int] | None
     batch: str
-    stains: list[Stain]  # what is not finite in the batch itself
-    loss_sum: float = 0.0  # over all optimizers, as count is
+    stains: list[NonFinite]  # non-finite tensors in the batch
+    loss_sum: float = 0.0  # over all optimizers, like count
     count: float = 0.0
     finite: bool = True
-    named: dict[str, Total] = field(default_factory=dict)  # by optimizer, where the losses name theirs
+    named: dict[str, Total] = field(default_factory=dict)  # by optimizer, if the losses name one
 
     def add(self, optim: str, loss_sum: float, count: float) -> None:
         self.loss_sum += loss_sum
@@ -82,32 +88,32 @@ class _StepReport:
             self.named.setdefault(optim, Total()).add(loss_sum, count)
 
     def __str__(self) -> str:
-        ids = "" if self.ids is None else f", samples {_shown(self.ids)}"
+        ids = "" if self.ids is None else f", samples {_join_items(self.ids)}"
         head = f"step {self.step}, epoch {show_epoch(self.epoch)}{ids}\n  {self.batch}"
-        stained = [f"  the batch itself is not finite: {self.stained}"] if self.stains else []
+        bad = [f"  the batch itself is not finite: {self.nonfinite_text}"] if self.stains else []
         losses = [f"  loss_{name} {total}" for name, total in self.named.items()]
-        return "\n".join([head, *stained, *(losses or [f"  loss {Total(self.loss_sum, self.count)}"])])
+        return "\n".join([head, *bad, *(losses or [f"  loss {Total(self.loss_sum, self.count)}"])])
 
     @property
-    def stained(self) -> str:
+    def nonfinite_text(self) -> str:
         return "; ".join(map(str, self.stains))
 
-    def blame(self, operation: str) -> str:
-        """The batch before the operation: what is done to a NaN can only give another."""
+    def describe_origin(self, operation: str) -> str:
+        """Describe the origin: the batch if it is not finite, otherwise the operation."""
         if not self.stains:
             return operation
-        first = f"the batch of step {self.step} itself is not finite: {self.stained}"
-        return f"{first}\nof the operations on it, {operation}" if operation else first
+        first = f"the batch of step {self.step} itself is not finite: {self.nonfinite_text}"
+        return f"{first}\namong the operations on it, {operation}" if operation else first
 
 
 @dataclass
 class UpdateReport:
-    """What `replay` shows of an update."""
+    """The result of replaying an update."""
 
     record: str
     update: int
     start: str = ""
-    recorded: str = ""  # the reason that the run itself has given, where it ended with this update
+    recorded: str = ""  # the recorded reason, if the run ended with this update
     steps: list[_StepReport] = field(default_factory=list)
     lr: list[float] = field(default_factory=list)
     grad_norm: float | None = None
@@ -117,7 +123,7 @@ class UpdateReport:
     change: tuple[float, str] | None = None
     error: str = ""
     culprit: str = ""
-    same_samples: bool | None = None  # as in the ledger, or in what the failed run left; None: nobody knows
+    same_samples: bool | None = None  # compared with the ledger or the failed run; None if unknown
     notes: list[str] = field(default_factory=list)
     processes: int = 1
 
@@ -127,7 +133,7 @@ class UpdateReport:
 
     @property
     def losses(self) -> dict[str, float]:
-        """The mean losses by the names of their metrics: `loss`, or `loss_generator` and the like."""
+        """The mean losses by metric name: `loss`, or for example `loss_generator`."""
         named: dict[str, Total] = {}
         for step in self.steps:
             for name, total in step.named.items():
@@ -154,28 +160,28 @@ class UpdateReport:
         if self.grad_norm is not None:
             lines.append(f"gradient norm {self.grad_norm:.6g} before clipping; the largest:")
             largest = sorted(self.norms.items(), key=lambda row: -row[1] if row[1] == row[1] else -math.inf)
-            lines += [f"  {norm:10.4g}  {name}" for name, norm in largest[:LARGEST]]
+            lines += [f"  {norm:10.4g}  {name}" for name, norm in largest[:MAX_GRADIENTS]]
         if self.not_finite:
-            lines.append(f"gradients that are not finite: {_shown(self.not_finite)}")
+            lines.append(f"gradients that are not finite: {_join_items(self.not_finite)}")
         return lines
 
     def _tail(self) -> list[str]:
         lines = [self.culprit] if self.culprit else []
         if self.error:
-            lines.append(f"it fails: {self.error}")
+            lines.append(f"the update fails: {self.error}")
         elif not self.made:
-            lines.append("the update is not made")
+            lines.append("the update is skipped")
         elif self.change is not None:
             lines.append(
-                f"the update is made; the largest change of a weight is {self.change[0]:.4g} in {self.change[1]}"
+                f"the update is applied; the largest weight change is {self.change[0]:.4g} in {self.change[1]}"
             )
         if self.same_samples is not None:
-            lines.append(f"the samples are {'' if self.same_samples else 'NOT '}those of the record")
+            lines.append(f"the samples {'match' if self.same_samples else 'do NOT match'} the record")
         return lines
 
 
-class _Replayed(Exception):
-    """The update was made; what comes after it is of no interest."""
+class _ReplayFinished(Exception):
+    """Raised after the update to end the replay."""
 
 
 def replay(
@@ -188,40 +194,40 @@ def replay(
     overrides: Sequence[str] = (),
     tell: Tell = lambda text: None,
 ) -> UpdateReport:
-    """Makes update number `update` of a record again, from the newest state before it; nothing is written."""
+    """Replay update number `update` of a record from the latest state before it. Writes no files."""
     folder = find(record)
-    refuse_replay(folder, update)
+    check_replayable(folder, update)
     options: dict[str, Any] = {"overrides": overrides, "user_dir": user_dir}
     document, info = prepare_cfg(config_of(folder), record=True, **options), alloc(device)[0]
     add_to_path(user_dir)
     document["runner"] = "alchemy.verify.replay.Replay"
     if debug and isinstance(document.get("precision"), Mapping):
-        document["precision"]["compile"] = False  # inside compiled code no operation can be asked
-    report = UpdateReport(str(record), update, recorded=left_of(folder, update).get("reason", ""))
+        document["precision"]["compile"] = False  # operations in compiled code cannot be inspected
+    report = UpdateReport(str(record), update, recorded=read_bad_update(folder, update).get("reason", ""))
     changed = [change for change in changes(folder, document, info, user_dir) if change.breaks]
-    report.notes += [f"since then {row.name}: {row.text}" for row in changed if row.name != "runner"]
-    state = state_before(folder, update)
+    report.notes += [f"changed since then: {row.name}: {row.text}" for row in changed if row.name != "runner"]
+    state = find_state_before(folder, update)
     made = read_manifest(state).update if state is not None else 0
     report.start = (
-        f"{state.parent.name}/{state.name}" if state is not None else "the beginning: there is no older state"
+        f"{state.parent.name}/{state.name}" if state is not None else "the start, since there is no earlier state"
     )
     ahead = update - made - 1
-    report.processes = processes_of(folder, state)
+    report.processes = count_processes(folder, state)
     if report.processes > 1:
         report.notes.append(
-            f"{report.processes} processes made it: each drew random numbers of its own, as for dropout, and the one "
-            "that makes it again draws others"
+            f"{report.processes} processes made this update, each with its own random numbers (for example for "
+            "dropout); the single process of the replay draws different ones"
         )
-    tell(f"from {report.start}" + (f", with {ahead} updates to make first" if ahead else ""))
+    tell(f"from {report.start}" + (f", with {ahead} updates to replay first" if ahead else ""))
     with contextlib.redirect_stdout(io.StringIO()):
         run_here(document, info, user_dir, report=report, state=state, name_origin=debug)
-    report.same_samples = _same_samples(folder, report)
+    report.same_samples = _compare_samples(folder, report)
     return report
 
 
 @AlchemyRunner.register()
 class Replay(AlchemyTrainer):
-    """Takes up a state that stays as it is, trains on to one update, and watches that one."""
+    """Restores a state, trains up to one update, and observes that update."""
 
     def __init__(
         self,
@@ -240,74 +246,74 @@ class Replay(AlchemyTrainer):
         context, report, state = self.context, self.report, self.state
         self.set_up()
         if state is not None:
-            with _needs_the_data():
+            with _require_same_data():
                 parts = {**parts_of(context), OWN_PART: context.checkpoints}
                 restore(parts, read(state), f"{state.parent.name}/{state.name}")
-        context.updater.observer = _Watch(context, report, debug=self.name_origin)
+        context.updater.observer = _UpdateObserver(context, report, debug=self.name_origin)
         try:
             with self._looping():
                 train(context)
-        except _Replayed:
+        except _ReplayFinished:
             return
-        except Exception as error:  # of the project's code, as it was in the run itself
+        except Exception as error:  # from the project's code, as in the original run
             if context.update + 1 != report.update:
                 raise
-            report.error = format_error(error, "\n  ") + ("" if report.culprit else _traced(error))
+            report.error = format_error(error, "\n  ") + ("" if report.culprit else _format_traceback(error))
             return
         if context.stop_request.signal is None:
-            hint = f"the last one is {context.update}"
-            raise AlchemyError(f"the training ends before update {report.update}", hint=hint)
+            hint = f"the last update is {context.update}"
+            raise AlchemyError(f"training ends before update {report.update}", hint=hint)
 
 
 @contextlib.contextmanager
-def _needs_the_data() -> Iterator[None]:
-    """Whoever resumes may allow other data; a replay with it would be of another update."""
+def _require_same_data() -> Iterator[None]:
+    """Reject changed data: a resume may allow it, but a replay would be a different update."""
     try:
         yield
     except AlchemyError as error:
         if "--allow" not in error.problem.hint:
             raise
-        hint = "the data has changed since; replay needs it as it was"
+        hint = "the data has changed since; replay needs the original data"
         raise AlchemyError(error.problem.message, section=error.problem.section, hint=hint) from error
 
 
-class _Watch(Observer):
-    """Looks at one update: the batches and losses of its steps, its gradients, and what it changed."""
+class _UpdateObserver(Observer):
+    """Observes one update: the batches and losses of its steps, its gradients and weight changes."""
 
     def __init__(self, run: Run, report: UpdateReport, *, debug: bool) -> None:
         self.run, self.report = run, report
         self.culprit = NanOrigin() if debug else None
 
     @property
-    def is_on(self) -> bool:
+    def is_active(self) -> bool:
         return self.run.update + 1 == self.report.update
 
     @contextlib.contextmanager
     def micro_batch(self, batch: object) -> Iterator[None]:
-        if not self.is_on:
+        if not self.is_active:
             yield
             return
         sched = self.run.train_sched
         ids = self.run.progress.window[-1] if self.run.progress.window else None
-        row = _StepReport(sched.cur_step, sched.cur_epoch, ids, describe(batch), stains(batch, ids))
+        row = _StepReport(sched.cur_step, sched.cur_epoch, ids, describe(batch), find_nonfinite(batch, ids))
         self.report.steps.append(row)
         try:
             with self.culprit.watching() if self.culprit is not None else contextlib.nullcontext():
                 yield
         finally:
             if self.culprit is not None and (self.culprit.backward or not row.finite):
-                self.report.culprit = row.blame(self.culprit.found)
+                self.report.culprit = row.describe_origin(self.culprit.found)
 
     def loss(self, loss: Loss, optim: str) -> None:
-        if self.is_on and self.report.steps:
+        if self.is_active and self.report.steps:
             self.report.steps[-1].add(optim, loss.sum.item(), float(loss.count))
 
     def backward(self) -> contextlib.AbstractContextManager[Any]:
-        return self.culprit.resting() if self.culprit is not None else contextlib.nullcontext()
+        return self.culprit.paused() if self.culprit is not None else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def update(self, optim: AlchemyOptimizer) -> Iterator[None]:
-        if not self.is_on:
+        if not self.is_active:
             yield
             return
         report = self.report
@@ -328,40 +334,40 @@ class _Watch(Observer):
         report.made = report.made or self.run.updater.skipped == skipped
 
     def schedule(self) -> None:
-        if self.is_on:
-            raise _Replayed
+        if self.is_active:
+            raise _ReplayFinished
 
 
-def _same_samples(folder: Path, report: UpdateReport) -> bool | None:
-    """Whether the update saw what the record says that it saw."""
+def _compare_samples(folder: Path, report: UpdateReport) -> bool | None:
+    """Return whether the replayed samples match the record; None if it does not list them."""
     ids = [step.ids for step in report.steps]
-    recorded = left_of(folder, report.update).get("ids")
+    recorded = read_bad_update(folder, report.update).get("ids")
     if recorded is not None:
-        if report.processes > 1:  # they are those of the first process, which had a part of each step
+        if report.processes > 1:  # the recorded ids are those of rank 0, which had a part of each step
             return len(ids) == len(recorded) and all(set(a or ()) >= set(b or ()) for a, b in zip(ids, recorded))
         return bool(ids == recorded)
-    for _, row in ledger_rows(folder):
+    for _, row in read_ledger_rows(folder):
         if row["update"] == report.update and "ids" in row and row.get("set") is not None and None not in ids:
             numbers = np.array([index for step in ids for index in step or ()], dtype="<i8")
             return bool(hashlib.blake2b(numbers.tobytes(), digest_size=16).hexdigest() == row["ids"])
     return None
 
 
-# -- words
-def _shown(items: Sequence[object]) -> str:
-    more = f" and {len(items) - MANY} more" if len(items) > MANY else ""
-    return ", ".join(map(str, items[:MANY])) + more
+# -- formatting
+def _join_items(items: Sequence[object]) -> str:
+    more = f" and {len(items) - MAX_LISTED} more" if len(items) > MAX_LISTED else ""
+    return ", ".join(map(str, items[:MAX_LISTED])) + more
 
 
-def _traced(error: BaseException) -> str:
-    """The traceback of an error that the project's code has raised; ours say all in their message."""
+def _format_traceback(error: BaseException) -> str:
+    """Return the traceback of an error in the project's code; the messages of our errors are enough."""
     if isinstance(error, AlchemyError):
         return ""
     return "\n" + "".join(traceback.format_exception(error)).rstrip()
 
 
 def _jsonable(value: object) -> Any:
-    """NaN and infinities as texts: JSON has no word for them."""
+    """Replace NaN and infinities with strings, since JSON cannot represent them."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Whether short trainings of one config end the same to the bit: killed and resumed, repeated, with other workers."""
+"""Check that short runs of a config are bitwise equal when resumed, repeated, or run with other workers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from alchemy.errors import AlchemyError
 from alchemy.launch.worker_pool import LostJob
 from alchemy.records.jsonl_writer import read_lines
 from alchemy.verify.compare_records import Comparison, compare, is_stream, last_update
-from alchemy.verify.trial_runs import MOST, Tell, Trial, check_finished, go, record_in
+from alchemy.verify.trial_runs import MAX_UPDATES, Tell, Trial, check_finished, find_record, run_jobs
 
 WORKERS = 2
-SWITCH = "use_deterministic_algorithms = true of the plugin Seeding makes torch refuse what gives other bits each time"
-ON_CPU = f"not shown on a CPU: what cuDNN chooses and the order in which a GPU adds (atomics); there {SWITCH}"
-STREAM = "the data is a stream: its order may depend on num_workers, so only the number of the config was tried"
+SWITCH = "use_deterministic_algorithms = true in the Seeding plugin makes torch reject nondeterministic operations"
+ON_CPU = f"a CPU run does not test cuDNN algorithm choice or the order of GPU additions (atomics); on a GPU, {SWITCH}"
+STREAM = "the data is a stream: its order may depend on num_workers, so only the configured number was tested"
 
 
 @dataclass
 class _TrialRun:
-    """A training, compared with the one that was left alone."""
+    """A trial run, compared with the uninterrupted one."""
 
     what: str
     found: Comparison
@@ -38,7 +38,7 @@ class _TrialRun:
 
 @dataclass
 class TrialReport:
-    """All that was compared, and what could not be shown."""
+    """The results of all comparisons, and notes on what was not tested."""
 
     head: str
     updates: int
@@ -51,8 +51,8 @@ class TrialReport:
         return all(run.found.equal for run in self.runs)
 
     def plain(self) -> dict[str, Any]:
-        told = {"equal": self.equal, "updates": self.updates, "left_out": self.left_out, "notes": self.notes}
-        return told | {"runs": [run.plain() for run in self.runs]}
+        head = {"equal": self.equal, "updates": self.updates, "left_out": self.left_out, "notes": self.notes}
+        return head | {"runs": [run.plain() for run in self.runs]}
 
     def __str__(self) -> str:
         left_out = f", without {', '.join(self.left_out)}" if self.left_out else ""
@@ -70,50 +70,50 @@ def verify_resume(
     user_dir: str = "src",
     tell: Tell = lambda text: None,
 ) -> TrialReport:
-    """Trains once without interruption, then once for each of `workers` with a kill -9 and a resume, and compares."""
+    """Train without interruption, then with a kill -9 and a resume for each of `workers`, and compare."""
     trial = Trial.of(doc, updates=updates, device=device, user_dir=user_dir)
-    _refuse(updates, kill_at, workers)
+    _validate_options(updates, kill_at, workers)
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name:
         whole = Path(name) / "whole"
         tell(f"training without interruption{f', {updates} updates' if updates else ''}")
-        check_finished(go([trial.train(whole, workers=workers[0])]))
-        report = TrialReport("without interruption", last_update(record_in(whole)), trial.left_out)
+        check_finished(run_jobs([trial.train(whole, workers=workers[0])]))
+        report = TrialReport("without interruption", last_update(find_record(whole)), trial.left_out)
         moment = kill_at or max(2, (report.updates + 1) // 2)
         if moment >= report.updates:
-            hint = f"give --kill-at below {report.updates}" if kill_at else "train longer, or set --updates"
-            text = f"the training has {report.updates} updates: it cannot be killed at update {moment} and go on"
+            hint = f"use --kill-at below {report.updates}" if kill_at else "train longer, or set --updates"
+            text = f"the run has only {report.updates} updates: it cannot be killed at update {moment} and resumed"
             raise AlchemyError(text, hint=hint)
         for number in workers:
             killed = Path(name) / f"killed-{number}"
             _kill(trial, killed, number, moment, tell)
             tell("resuming it")
-            check_finished(go([trial.resume(killed)]))
-            report.runs.append(_resumed(record_in(whole), record_in(killed), number, moment))
+            check_finished(run_jobs([trial.resume(killed)]))
+            report.runs.append(_compare_resumed(find_record(whole), find_record(killed), number, moment))
     return report
 
 
-def _refuse(updates: int | None, kill_at: int | None, workers: Sequence[int | None]) -> None:
-    """An error for what cannot be, before minutes of training are spent on it."""
+def _validate_options(updates: int | None, kill_at: int | None, workers: Sequence[int | None]) -> None:
+    """Raise an error for invalid options before training."""
     for number in workers:
         if number is not None and number < 0:
-            raise AlchemyError(f"--workers has {number}", hint="give 0 or more; 0 loads in the process of the training")
+            raise AlchemyError(f"--workers has {number}", hint="use 0 or more; 0 loads data in the training process")
     if kill_at is not None and kill_at < 1:
-        raise AlchemyError(f"--kill-at is {kill_at}", hint="give 1 or more")
-    if kill_at is not None and kill_at >= (updates or MOST):
-        trained = f"--updates is {updates}" if updates else f"without --updates there are {MOST} updates at most"
-        text = f"--kill-at is {kill_at} and {trained}: after the kill there must be something left to train"
-        raise AlchemyError(text, hint=f"give a --kill-at below {updates or MOST}, or --updates above {kill_at}")
+        raise AlchemyError(f"--kill-at is {kill_at}", hint="use 1 or more")
+    if kill_at is not None and kill_at >= (updates or MAX_UPDATES):
+        trained = f"--updates is {updates}" if updates else f"without --updates there are at most {MAX_UPDATES} updates"
+        text = f"--kill-at is {kill_at} and {trained}: the run must be killed before its last update"
+        raise AlchemyError(text, hint=f"use --kill-at below {updates or MAX_UPDATES}, or --updates above {kill_at}")
 
 
 def _kill(trial: Trial, folder: Path, workers: int | None, moment: int, tell: Tell) -> None:
     tell(f"training again{'' if workers is None else f' with {workers} workers'}, with a kill -9 at update {moment}")
-    answers = go([trial.train(folder, workers=workers, kill_at=moment)])
+    answers = run_jobs([trial.train(folder, workers=workers, kill_at=moment)])
     if not isinstance(answers[0], LostJob):
         check_finished(answers)
-        raise AlchemyError(f"the training ended before update {moment}, where it was to be killed")
+        raise AlchemyError(f"training ended before update {moment}, at which it should be killed")
 
 
-def _resumed(whole: Path, killed: Path, workers: int | None, moment: int) -> _TrialRun:
+def _compare_resumed(whole: Path, killed: Path, workers: int | None, moment: int) -> _TrialRun:
     rows = [row for _, row in read_lines(killed / "metrics.jsonl") if row and row.get("event") == "resume"]
     begin = rows[-1]["from_update"]
     begun = f"from the state of update {begin}" if begin else "from the beginning"
@@ -131,27 +131,27 @@ def verify_determinism(
     user_dir: str = "src",
     tell: Tell = lambda text: None,
 ) -> TrialReport:
-    """Trains twice with the same seed, and once with another number of workers, in fresh processes; compares."""
+    """Train twice with the same seed and once with another number of workers, in new processes, and compare."""
     trial = Trial.of(doc, updates=updates, device=device, user_dir=user_dir)
     own = int(trial.document["task"]["datasets"]["train"].get("num_workers") or 0)
     other = 0 if own else WORKERS
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name:
         one, two, third = (Path(name) / word for word in ("one", "two", "other"))
         tell("training twice with the same seed")
-        check_finished(go([trial.train(one), trial.train(two)]))
-        first = record_in(one)
+        check_finished(run_jobs([trial.train(one), trial.train(two)]))
+        first = find_record(one)
         report = TrialReport("each", last_update(first), trial.left_out)
-        report.runs.append(_TrialRun("a second time", compare(first, record_in(two))))
+        report.runs.append(_TrialRun("a second time", compare(first, find_record(two))))
         if is_stream(first):
             report.notes.append(STREAM)
-        elif report.equal:  # else it says nothing about the workers
-            what = f"with {other} workers in place of {own}"
+        elif report.equal:  # otherwise the workers are not the cause
+            what = f"with {other} workers instead of {own}"
             tell(f"training {what}")
-            (answer,) = go([trial.train(third, workers=other)])
+            (answer,) = run_jobs([trial.train(third, workers=other)])
             if isinstance(answer, str) and answer:  # data that cannot be sent to a worker
                 report.notes.append(f"not compared {what}: {answer}")
             else:
                 check_finished([answer])
-                report.runs.append(_TrialRun(what, compare(first, record_in(third))))
+                report.runs.append(_TrialRun(what, compare(first, find_record(third))))
     report.notes.append(ON_CPU if device < 0 else f"on this device; {SWITCH}")
     return report

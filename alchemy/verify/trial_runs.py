@@ -1,4 +1,4 @@
-"""Short trainings of a config, in processes of their own and in a folder that is thrown away."""
+"""Run short trial runs of a config in separate processes and a temporary folder."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from alchemy.resuming import resume
 from alchemy.runner import run, run_task
 from alchemy.stop import StopRule
 
-MOST, LEAST = 20, 4
-# options of a loader that only make sense with workers
-OF_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+MAX_UPDATES, MIN_UPDATES = 20, 4
+# loader options that require workers
+WORKER_OPTIONS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 
 Tell = Callable[[str], object]
 
 
 @dataclass
 class Trial:
-    """A config made fit for short trainings that can be compared."""
+    """A config prepared for short runs that can be compared."""
 
     document: Document
     left_out: list[str]
@@ -42,14 +42,14 @@ class Trial:
 
     @classmethod
     def of(cls, doc: Document, *, updates: int | None = None, device: int = -1, user_dir: str = "src") -> Trial:
-        """The same training, cut after `updates`, with its state saved at every one of them."""
+        """Return a trial of a config that stops after `updates` and saves its state at every update."""
         if updates is not None and updates < 2:
-            raise AlchemyError(f"--updates is {updates}", hint="give 2 or more")
-        _refuse_without_data(doc)
+            raise AlchemyError(f"--updates is {updates}", hint="use 2 or more")
+        _require_data(doc)
         work = copy.deepcopy(doc)
         work.setdefault("tag", "verify")
-        work["log_every"] = 1  # so that the first update that differs is seen
-        left_out = _plugins(work)
+        work["log_every"] = 1  # to find the first update that differs
+        left_out = _prepare_plugins(work)
         stop = work.setdefault("stop", {})
         limit = {"type": "alchemy.verify.trial_runs.Limit", "most": updates or 0}
         stop["any"] = [*plain(stop.get("any") or []), limit]
@@ -57,19 +57,19 @@ class Trial:
         return cls(work, left_out, device, user_dir)
 
     def train(self, folder: Path, *, workers: int | None = None, kill_at: int = 0) -> Job:
-        """A training from the beginning; `kill_at` is the update at which its process kills itself."""
+        """Return a job that trains from the start; its process kills itself at update `kill_at`."""
         document = copy.deepcopy(self.document)
         if workers is not None:
             _set_workers(document["task"]["datasets"]["train"], workers)
         return Job(_train, folder, (document, kill_at, self.device, self.user_dir))
 
     def resume(self, folder: Path) -> Job:
-        """Goes on with the training that was killed in a folder."""
+        """Return a job that resumes the run that was killed in a folder."""
         return Job(_resume, folder, (self.document.secrets, self.device, self.user_dir))
 
 
 class Job(NamedTuple):
-    """What a process does: `call(folder, *arguments)`, which returns why it failed, or nothing."""
+    """The work of a process: `call(folder, *arguments)` returns an error message, or an empty string."""
 
     call: Callable[..., str]
     folder: Path
@@ -78,75 +78,75 @@ class Job(NamedTuple):
 
 @StopRule.register()
 class Limit(StopRule):
-    """Ends a training after `most` updates; 0 is a bit more than an epoch. Kills it where the process is told to."""
+    """Stops after `most` updates, or with 0, slightly more than an epoch. Kills the process at `kill_at`."""
 
-    kill_at = 0  # of the process, not of the config: a run that goes on after it has the same config
+    kill_at = 0  # set per process, not in the config, which is the same for the resumed run
 
     def __init__(self, *, most: int = 0) -> None:
         self.most = most
 
     def check(self, run: Run) -> str:
-        # asked before the state of this update is saved: it has to be made again
+        # checked before the state of this update is saved: a resume repeats the update
         if self.kill_at and run.update >= self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        limit = self.most or _a_bit_more(run)
+        limit = self.most or _default_limit(run)
         return f"{limit} updates are enough to compare" if run.update >= limit else ""
 
 
-def _a_bit_more(run: Run) -> int:
-    """More than an epoch where that is short, so that the change to the next one is seen too."""
+def _default_limit(run: Run) -> int:
+    """Return slightly more updates than a short epoch has, so that the start of the next epoch is tested too."""
     if run.progress.epoch_steps is None:
-        return MOST
+        return MAX_UPDATES
     updates = math.ceil(run.progress.epoch_steps / run.updater.period)
-    return min(MOST, max(LEAST, updates + max(2, updates // 4)))
+    return min(MAX_UPDATES, max(MIN_UPDATES, updates + max(2, updates // 4)))
 
 
-def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[str | LostJob]:
-    """Does the jobs in fresh processes; a process that died gives a `LostJob`."""
+def run_jobs(jobs: Sequence[Job], *, at_once: int = 2) -> list[str | LostJob]:
+    """Run jobs in new processes; the result of a process that died is a `LostJob`."""
     calls = [(job.call, str(job.folder), *job.arguments) for job in jobs]
-    told: list[int] = []
-    answers = run_all(_do, calls, [None] * min(at_once, len(jobs)), told.append)
-    if told:
-        raise Interrupted(told[0])
+    signals: list[int] = []
+    answers = run_all(_run_job, calls, [None] * min(at_once, len(jobs)), signals.append)
+    if signals:
+        raise Interrupted(signals[0])
     return answers
 
 
 def check_finished(answers: Sequence[str | LostJob]) -> None:
-    """An error where a training did not come to its end."""
+    """Raise an error if a trial run did not finish."""
     for answer in answers:
         if isinstance(answer, LostJob):
-            raise RunFailed(f"a training was lost: {answer}")
+            raise RunFailed(f"the process of a trial run died: {answer}")
         if answer:
             hint = "see `alchemy run CFG --fast-dev-run 2`"
-            raise RunFailed(f"a training failed, so nothing can be compared: {answer}", hint=hint)
+            raise RunFailed(f"a trial run failed, so there is nothing to compare: {answer}", hint=hint)
 
 
 def run_here(work: Document, device_info: dict[str, Any], user_dir: str, **options: Any) -> Any:
-    """Runs a config in this process without writing anything; `options` are keywords of its runner."""
+    """Run a config in this process without writing files; `options` are keyword arguments of its runner."""
     result = run_task(work, device_info, raise_errors=True, user_dir=user_dir, no_file=True, **options)
     if result.signal is not None:
         raise Interrupted(result.signal)
     return result.ret
 
 
-def record_in(folder: Path) -> Path:
-    """The one record of a folder."""
+def find_record(folder: Path) -> Path:
+    """Return the only record in a folder."""
     return next(folders(folder))
 
 
-def _refuse_without_data(doc: Document) -> None:
-    """An error where a config has no training data."""
+def _require_data(doc: Document) -> None:
+    """Raise an error if a config has no training data."""
     task = doc.get("task")
     splits = task.get("datasets") if isinstance(task, Table) else None
     if not isinstance(splits, Table) or "train" not in splits:
         raise AlchemyError(
-            "there is no data to train on", where=doc.path, section="task.datasets", hint="add [task.datasets.train]"
+            "there is no training data", where=doc.path, section="task.datasets", hint="add [task.datasets.train]"
         )
 
 
-def only_training(doc: Document, runner: str) -> Document:
-    """The config for a runner that tries something out: the training data, and none of what keeps or ends a run."""
-    _refuse_without_data(doc)
+def keep_only_training(doc: Document, runner: str) -> Document:
+    """Return a copy of the config for an experimental runner: only training data, no checkpoints or stop rules."""
+    _require_data(doc)
     work = copy.deepcopy(doc)
     for table in ("stop", "checkpoint", "ema", "sweep"):
         work.pop(table, None)
@@ -158,19 +158,19 @@ def only_training(doc: Document, runner: str) -> Document:
 
 
 def _set_workers(table: Table, workers: int) -> None:
-    """Gives a split so many loader workers; without any, what only they can have is taken out."""
+    """Set the number of loader workers of a split; with 0, remove the options that require workers."""
     table["num_workers"] = workers
-    for key in OF_WORKERS if not workers else ():
+    for key in WORKER_OPTIONS if not workers else ():
         table.pop(key, None)
 
 
 # -- in the process
-def _do(call: Callable[..., str], folder: str, *arguments: object) -> str:
+def _run_job(call: Callable[..., str], folder: str, *arguments: object) -> str:
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "printed.txt"), "a") as printed:
-        for number in (1, 2):  # of the process: what is not Python prints too
+        for number in (1, 2):  # redirect the file descriptors, for output that is not from Python
             os.dup2(printed.fileno(), number)
-        return call(folder, *arguments[:-1])  # the last one is the place
+        return call(folder, *arguments[:-1])  # the last one is the slot
 
 
 def _train(folder: str, document: Document, kill_at: int, device: int, user_dir: str) -> str:
@@ -178,16 +178,16 @@ def _train(folder: str, document: Document, kill_at: int, device: int, user_dir:
     for plugin in document["plugins"]:
         if issubclass(_class_of(plugin), FileLogger):
             plugin["log_dir"] = folder
-    return why_failed(lambda: run([document], device=[device], user_dir=user_dir)[0])
+    return run_and_describe_error(lambda: run([document], device=[device], user_dir=user_dir)[0])
 
 
 def _resume(folder: str, secrets: dict[str, str], device: int, user_dir: str) -> str:
-    remember(secrets)  # the record has only their digests
-    return why_failed(lambda: resume(record_in(Path(folder)), device=[device], user_dir=user_dir))
+    remember(secrets)  # the record contains only their digests
+    return run_and_describe_error(lambda: resume(find_record(Path(folder)), device=[device], user_dir=user_dir))
 
 
-def why_failed(work: Callable[[], object]) -> str:
-    """Does the work of a process; an error travels as text."""
+def run_and_describe_error(work: Callable[[], object]) -> str:
+    """Run the work of a process; return its error as text, or an empty string."""
     try:
         result = work()
     except Exception as error:
@@ -196,8 +196,8 @@ def why_failed(work: Callable[[], object]) -> str:
 
 
 # -- the config
-def _plugins(work: Document) -> list[str]:
-    """Leaves out what changes no number, and sees to a record; returns what was left out."""
+def _prepare_plugins(work: Document) -> list[str]:
+    """Remove plugins that do not affect results, and make sure there is a FileLogger; return the removed names."""
     plugins = plain(work.get("plugins") or [])
     kept = [plugin for plugin in plugins if not _is_aside(plugin)]
     if not any(issubclass(_class_of(plugin), FileLogger) for plugin in kept):

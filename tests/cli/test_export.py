@@ -1,4 +1,4 @@
-"""`alchemy export`, and `alchemy generate --engine ctranslate2`: the texts of the model, or no file."""
+"""`alchemy export`, and `alchemy generate --engine ctranslate2`: the same output as the model, or no file."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_sentences_of_files_do_where_the_data_are_gone(
     assert "BLEU" in said(capsys, *words, "--precision", "int8", "--references", tmp_path / "in.de")
     (tmp_path / "in.de").write_text("ein hund\n", "utf-8")
     told = said(capsys, *words, "--to", tmp_path / "x", "--references", tmp_path / "in.de", code=2)
-    assert "in.en has 3 lines, and" in told
+    assert "in.en has 3 lines, but" in told
     shutil.rmtree(record / "export")
     gone = ["--set", words[5], "--engine", "ctranslate2"]
     assert said(capsys, "generate", record, "--input", tmp_path / "in.en", *gone).count("\n") == 3
@@ -96,8 +96,8 @@ def test_sentences_of_files_do_where_the_data_are_gone(
 def test_what_cannot_be_is_told_and_leaves_nothing(record: Path, corpora: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "in.en").write_text("a dog\n", "utf-8")
     words = ("generate", record, "--input", tmp_path / "in.en", "--output", tmp_path / "out", "--engine", "ctranslate2")
-    assert "does not know `no_repeat`" in said(capsys, *words, "--no-repeat", "2", code=2)
-    assert "does not know the search Sampling" in said(capsys, *words, "--sample", code=2)
+    assert "does not support `no_repeat`" in said(capsys, *words, "--no-repeat", "2", code=2)
+    assert "does not support the search Sampling" in said(capsys, *words, "--sample", code=2)
     assert "--precision int8 requires --engine ctranslate2" in said(
         capsys, *words[:-1], "torch", "--precision", "int8", code=2
     )
@@ -111,6 +111,6 @@ def test_models_that_it_cannot_hold_are_refused_by_name(corpora: Path, tmp_path:
     cfg["sched"]["epochs"] = 1
     lstm = str(run_task(cfg, raise_errors=True).record_dir)
     for words in (("export", lstm, "--format", "ctranslate2"), ("generate", lstm, "--engine", "ctranslate2")):
-        assert "CTranslate2 cannot hold a network AttentionLSTM" in said(capsys, *words, code=2)
+        assert "CTranslate2 does not support the network AttentionLSTM" in said(capsys, *words, code=2)
     classes = str(run_task(texts_config(tmp_path, "classes"), raise_errors=True).record_dir)
-    assert "CTranslate2 cannot hold a model" in said(capsys, "export", classes, "--format", "ctranslate2", code=2)
+    assert "CTranslate2 does not support models" in said(capsys, "export", classes, "--format", "ctranslate2", code=2)

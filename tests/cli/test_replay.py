@@ -1,4 +1,4 @@
-"""`alchemy replay`: an update of a finished run and of one that ended in a NaN, from the command line."""
+"""`alchemy replay`: an update of a finished run, and of one that ended in a NaN."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_an_update_is_shown_and_the_record_stays_as_it_is(trained, capsys):
     assert main(["replay", str(record), "--update", "12", "--device", "-1"]) == 0
     out, err = capsys.readouterr()
     assert "  {point: tensor float32[32, 2], label: tensor int64[32]}" in out.splitlines()
-    assert out.splitlines()[-1] == "the samples are those of the record"
+    assert out.splitlines()[-1] == "the samples match the record"
     assert err.count("\n") == 1
     assert sorted((path, path.stat().st_mtime_ns) for path in record.rglob("*")) == before
 
@@ -62,13 +62,13 @@ def test_a_nan_is_traced_to_the_line_of_the_project(project, trained, capsys):
     assert "the run ended here: the loss is not finite in update 5" in out
     assert f"the first NaN comes from div at src/model.py:{place + 3}" in out
     assert "  loss nan over 32: not finite" in out.splitlines()
-    assert re.search(r"it fails: RuntimeError: Function '\w+Backward0' returned nan", out)
+    assert re.search(r"the update fails: RuntimeError: Function '\w+Backward0' returned nan", out)
     assert "Traceback" not in out
 
 
 def test_a_nan_of_the_data_is_told_before_the_operations_on_it(project, trained, capsys):
     rows = (project / "data" / "train.csv").read_text().splitlines()
-    rows[499] = "nan,0.1,red"  # sample 498, below the line of the names
+    rows[499] = "nan,0.1,red"  # sample 498, below the header line
     (project / "data" / "train.csv").write_text("\n".join(rows) + "\n")
     record = trained()
     (bad,) = (record / "bad").glob("u*.json")
@@ -77,7 +77,7 @@ def test_a_nan_of_the_data_is_told_before_the_operations_on_it(project, trained,
     out = capsys.readouterr().out.splitlines()
     assert "  the batch itself is not finite: NaN in point of sample 498" in out
     told = out.index(f"the batch of step {int(update) - 1} itself is not finite: NaN in point of sample 498")
-    assert out[told + 1].startswith("of the operations on it, the first NaN comes from ")
+    assert out[told + 1].startswith("among the operations on it, the first NaN comes from ")
     assert main(["replay", str(record), "--update", update, "--json", "--device", "-1"]) == 0
     (step,) = json.loads(capsys.readouterr().out)["steps"]
     assert step["stains"] == [{"name": "point", "what": "NaN", "samples": [498]}]
@@ -105,7 +105,7 @@ def test_a_running_record_and_an_update_that_is_not_there(trained, capsys):
 
     record = trained()
     assert main(["replay", str(record), "--update", "99"]) == 2
-    assert "has no update 99; it has 1 to 29" in capsys.readouterr().err
+    assert "has no update 99; it has updates 1 to 29" in capsys.readouterr().err
     info = json.loads((record / "record.json").read_text())
     info |= {"status": "running", "pid": os.getpid(), "pid_started": process_start(os.getpid())}
     (record / "record.json").write_text(json.dumps(info))

@@ -1,4 +1,4 @@
-"""`alchemy verify ledger`: what a record proves about the samples it has seen, and what it cannot hide."""
+"""`alchemy verify ledger`: what a record proves about the samples of its run."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def test_a_record_that_saw_each_sample_once(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "epoch 1: 8 samples in 3 updates, each once",
         "epoch 2: 8 samples in 3 updates, each once",
-        "epoch 3: 3 samples in 1 update, cut short: the run was stopped in it",
+        "epoch 3: 3 samples in 1 update, incomplete: the run was stopped in this epoch",
         "the chain of 7 updates is unbroken",
     ]
 
@@ -51,10 +51,10 @@ def test_a_record_that_saw_each_sample_once(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("updates", "text"),
     [
-        ([[0, 1, 2, 3], [4, 5, 6, 6]], "8 samples in 2 updates, some of them more than once, and others never"),
+        ([[0, 1, 2, 3], [4, 5, 6, 6]], "8 samples in 2 updates, some of them more than once, others never"),
         ([[0, 1, 2, 3], [4, 5, 6]], "7 samples in 2 updates, but there are 8: some were never seen"),
         ([[0, 1, 2, 3], [4, 5, 6, 7, 0]], "9 samples in 2 updates, but there are 8: some were seen again"),
-        ([[0, 1, 2, 3], [4, 5, 6, 8]], "8 samples in 2 updates, some of them more than once, and others never"),
+        ([[0, 1, 2, 3], [4, 5, 6, 8]], "8 samples in 2 updates, some of them more than once, others never"),
     ],
 )
 def test_a_sample_that_is_missing_or_seen_twice_is_found(tmp_path, capsys, updates, text):
@@ -66,8 +66,8 @@ def test_a_sample_that_is_missing_or_seen_twice_is_found(tmp_path, capsys, updat
     ("updates", "closing", "text"),
     [
         ([[0, 1], [4, 5, 6, 7]], {"left_out": [3, 2]}, "6 samples in 2 updates, each once, 2 left out on purpose"),
-        ([[0, 1]], {"samples": None}, "2 samples in 1 update, to its end; whether each was seen once is not known"),
-        ([None, None], {}, "2 batches in 2 updates, to its end; whether each was seen once is not known"),
+        ([[0, 1]], {"samples": None}, "2 samples in 1 update, complete; whether each was seen once is unknown"),
+        ([None, None], {}, "2 batches in 2 updates, complete; whether each was seen once is unknown"),
     ],
 )
 def test_what_was_left_out_and_what_is_not_known_is_said(tmp_path, capsys, updates, closing, text):
@@ -80,7 +80,7 @@ def test_a_run_that_was_killed_and_resumed_is_whole(tmp_path, capsys):
     written(folder, cut_short=ONE[:1])
     line = lines_of(folder)[0]
     state = {"lines": 1, "update": 1, "open": [], "hash": json.loads(line)["hash"]}
-    (folder / NAME).write_text(line + '{"update": 2, "ep')  # where it was killed
+    (folder / NAME).write_text(line + '{"update": 2, "ep')  # the point where it was killed
     ledger = Ledger(folder / NAME)
     ledger.load_state_dict(state)
     ledger.resume(1, 1)
@@ -121,7 +121,7 @@ def test_two_records_part_where_they_saw_other_samples(tmp_path, capsys):
     assert main(["verify", "ledger", a, short]) == 1
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == "equal for all 6 updates"
-    assert second.startswith(f"they part at update 5 (epoch 2): {a} saw n=3 ids=")
+    assert second.startswith(f"they diverge at update 5 (epoch 2): {a} saw n=3 ids=")
     assert f"; {b} saw n=2 ids=" in second
     assert third == f"equal for the first 3 updates; {a} has 6, {short} has 3"
 
@@ -138,12 +138,12 @@ def test_json_has_the_same_to_say(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "has no ledger.jsonl; a run with the plugin FileLogger writes one"),
+        (None, "has no ledger.jsonl; runs with the FileLogger plugin write one"),
         ("{\n", "ledger.jsonl:1 not a ledger row; the record was edited"),
-        ('{"update": 1, "epoch": 0}\n', "ledger.jsonl:1 this row lacks something: 'n'"),
+        ('{"update": 1, "epoch": 0}\n', "ledger.jsonl:1 invalid ledger row: 'n'"),
         (
             '{"update": 1, "epoch": 0, "n": 1, "set": null, "ids": "x", "hash": ""}\n',
-            "this row lacks something: non-hex",
+            "invalid ledger row: non-hex",
         ),
     ],
 )
@@ -166,7 +166,7 @@ def test_it_needs_no_torch(tmp_path):
 
 
 def keep_state(folder, update, **other):
-    """Gives a record the state that its run has saved at this update; `other` is what it knows instead."""
+    """Give a record the state saved at this update; `other` replaces parts of it."""
     lines = lines_of(folder)
     line, row = next(
         (line, row) for line, row in enumerate(map(json.loads, lines), 1) if "n" in row and row["update"] == update
@@ -187,10 +187,10 @@ def test_a_state_that_the_ledger_leads_up_to(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("kept", "known", "message"),
     [
-        (4, {}, "the record has a state of update 6, the ledger ends at 3"),
-        (0, {}, "the record has a state of update 6, the ledger ends at 0"),
-        (8, {"hash": "00" * 16}, "update 6 of the ledger is not the one that the state u6 knows"),
-        (7, {"lines": 8}, "the state u6 knows 8 lines of the ledger, which has 7: its end is missing"),
+        (4, {}, "the record has a checkpoint of update 6, the ledger ends at update 3"),
+        (0, {}, "the record has a checkpoint of update 6, the ledger ends at update 0"),
+        (8, {"hash": "00" * 16}, "update 6 of the ledger does not match the checkpoint u6"),
+        (7, {"lines": 8}, "the checkpoint u6 counts 8 lines of the ledger, which has 7: its end is missing"),
     ],
 )
 def test_an_end_that_is_missing_is_known_to_the_state(tmp_path, capsys, kept, known, message):
@@ -207,7 +207,7 @@ def test_a_number_of_samples_that_was_changed_is_found(tmp_path, capsys):
     lines[0] = lines[0].replace('"n": 3', '"n": 4')
     (tmp_path / "r" / NAME).write_text("".join(lines))
     assert main(["verify", "ledger", record]) == 1
-    text = "each of the 8 was seen once, but the rows count 9: a number was changed"
+    text = "each of the 8 was seen once, but the rows count 9: a value was edited"
     assert capsys.readouterr().out.startswith(f"epoch 1: 9 samples in 3 updates, {text}\n")
 
 
@@ -218,4 +218,6 @@ def test_an_epoch_in_which_a_finished_run_ended_was_not_cut_short(tmp_path, caps
     (made.path / "record.json").replace(tmp_path / "r" / "record.json")
     assert main(["verify", "ledger", record]) == 0
     last = capsys.readouterr().out.splitlines()[1]
-    assert last == "epoch 2: 2 batches in 2 updates, the run ended in it; whether there was more to see is not known"
+    assert (
+        last == "epoch 2: 2 batches in 2 updates, the run ended in this epoch; whether there was more data is unknown"
+    )

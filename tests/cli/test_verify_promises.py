@@ -1,4 +1,4 @@
-"""`alchemy verify resume | parallel | determinism`: what is printed, the exit codes, and bad input."""
+"""`alchemy verify resume | parallel | determinism`: output, exit codes, and invalid input."""
 
 import json
 import re
@@ -57,11 +57,11 @@ def test_what_cannot_be_compared_is_null_with_the_reason_and_ends_with_0(project
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["resume", "train.toml", "--updates", "1"], "--updates is 1; give 2 or more"),
-        (["resume", "train.toml", "--kill-at", "0"], "--kill-at is 0; give 1 or more"),
+        (["resume", "train.toml", "--updates", "1"], "--updates is 1; use 2 or more"),
+        (["resume", "train.toml", "--kill-at", "0"], "--kill-at is 0; use 1 or more"),
         (["resume", "train.toml", "--workers", "0,x"], "expected integers such as 1,2,3, got '0,x'"),
-        (["parallel", "train.toml", "--ranks", "0"], "--ranks is 0; give 1 or more"),
-        (["parallel", "train.toml", "--set", "task.datasets.train.batch_size=1"], "there is nothing to cut"),
+        (["parallel", "train.toml", "--ranks", "0"], "--ranks is 0; use 1 or more"),
+        (["parallel", "train.toml", "--set", "task.datasets.train.batch_size=1"], "there is nothing to split"),
         (["determinism", "none.toml"], "none.toml"),
         (["determinism", "train.toml", "--set", "~task.datasets.train"], "like = 'train': there is no such split"),
         (["resum", "train.toml"], "did you mean 'resume'?"),

@@ -1,4 +1,4 @@
-"""Every format: an export is there when it has passed its check, while it is whole and of the same weights."""
+"""The contract of export formats: an export exists only if it passed its check, and is complete and up to date."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import nn
 from alchemy.errors import AlchemyError
 from alchemy.export import EXPORTERS
 from alchemy.export.export_folder import MANIFEST, Export, export
-from alchemy.export.exporter import Exporter, exporter_of
+from alchemy.export.exporter import Exporter, find_exporter
 from tests.export.copying import Task, network, pairs
 
 
 class Subject(NamedTuple):
-    """A format, with something that it can hold."""
+    """A format with a model that it supports."""
 
-    package: str  # of the program that reads it
+    package: str  # package of the program that reads it
     task: object
-    network: Callable[..., nn.Module]  # of so many steps of training
+    network: Callable[..., nn.Module]  # takes the number of training steps
     samples: Callable[[], Sequence[Any]]
     file: str  # one of its files
 
@@ -47,7 +47,7 @@ def folder(name: str, tmp_path: Path) -> Path:
 
 
 def exporter(name: str, precision: str = "", steps: int = 25) -> Exporter[Any]:
-    kind, subject = exporter_of(name), SUBJECTS[name]
+    kind, subject = find_exporter(name), SUBJECTS[name]
     return kind(subject.task, subject.network(steps=steps), precision or kind.precisions[0])
 
 
@@ -56,7 +56,7 @@ def made(folder: Path, name: str, **options: Any) -> Export:
 
 
 def again(folder: Path, name: str, **options: Any) -> Export:
-    """The export that is there; it may not be made again."""
+    """Return the existing export; it must not be built again."""
 
     def never() -> Sequence[Any]:
         raise AssertionError("it is made again")
@@ -66,7 +66,7 @@ def again(folder: Path, name: str, **options: Any) -> Export:
 
 def spoilt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of other weights."""
-    kind = exporter_of(name)
+    kind = find_exporter(name)
     whole, other = kind.write, exporter(name, steps=20)
     monkeypatch.setattr(kind, "write", lambda self, folder: whole(other, folder))
 
@@ -117,7 +117,7 @@ def test_one_that_says_something_else_than_the_model_leaves_no_file(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoilt(name, monkeypatch)
-    with pytest.raises(AlchemyError, match=r"of 30 sentences.*it is not kept"):
+    with pytest.raises(AlchemyError, match=r"of 30 sentences.*the export was discarded"):
         made(folder, name, steps=80)
     assert not folder.parent.exists()
 
@@ -126,7 +126,7 @@ def test_a_failed_check_leaves_the_one_before(name: str, folder: Path, monkeypat
     made(folder, name)
     before = (folder / SUBJECTS[name].file).read_bytes()
     spoilt(name, monkeypatch)
-    with pytest.raises(AlchemyError, match="it is not kept"):
+    with pytest.raises(AlchemyError, match="the export was discarded"):
         made(folder, name, steps=26)
     assert (folder / SUBJECTS[name].file).read_bytes() == before and files(folder.parent) == [folder.name]
 
@@ -138,20 +138,20 @@ def test_without_samples_there_is_no_check(name: str, folder: Path) -> None:
 
 
 def test_what_it_cannot_hold_is_refused(name: str) -> None:
-    kind = exporter_of(name)
-    with pytest.raises(AlchemyError, match="cannot hold a model of object"):
+    kind = find_exporter(name)
+    with pytest.raises(AlchemyError, match="does not support models of object"):
         kind(object(), SUBJECTS[name].network(), kind.precisions[0])
-    with pytest.raises(AlchemyError, match="cannot hold a network Linear"):
+    with pytest.raises(AlchemyError, match="does not support the network Linear"):
         kind(SUBJECTS[name].task, nn.Linear(2, 2), kind.precisions[0])
 
 
 def test_a_folder_of_somebody_else_is_left_alone(name: str, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(AlchemyError, match="is there, and it is no export"):
+    with pytest.raises(AlchemyError, match="exists and is not an export"):
         made(tmp_path, name)
     assert files(tmp_path) == ["thesis.tex"]
     (tmp_path / "file").write_text("x")
-    with pytest.raises(AlchemyError, match="is there, and it is no export"):
+    with pytest.raises(AlchemyError, match="exists and is not an export"):
         made(tmp_path / "file", name)
     with pytest.raises(AlchemyError, match="cannot be written: File exists"):
         made(tmp_path / "file" / "export", name)
@@ -162,11 +162,11 @@ def test_files_of_somebody_else_in_an_export_stay(name: str, folder: Path) -> No
     (folder / "notes").mkdir()
     (folder / "notes" / "mine.md").write_text("x")
     assert made(folder, name).old
-    with pytest.raises(AlchemyError, match=r"mine.md is no part of the export that is to be replaced"):
+    with pytest.raises(AlchemyError, match=r"mine.md is not part of the export to replace"):
         made(folder, name, steps=26)
     assert (folder / "notes" / "mine.md").read_text() == "x"
 
 
 def test_a_format_that_is_not_there_is_refused() -> None:
-    with pytest.raises(AlchemyError, match="there is no format 'nonsense'; one of ctranslate2"):
-        exporter_of("nonsense")
+    with pytest.raises(AlchemyError, match="unknown format 'nonsense'; available: ctranslate2"):
+        find_exporter("nonsense")

@@ -1,4 +1,4 @@
-"""The contract of tokenizers, kept by every kind."""
+"""The contract of tokenizers, tested for every kind."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_special_tokens_are_left_out_of_text(kind: str) -> None:
 def test_a_number_that_is_no_id_is_refused(kind: str) -> None:
     tokenizer = make(kind)
     for wrong in (-100, tokenizer.size):
-        with pytest.raises(AlchemyError, match=f"has no id {wrong}; its ids are 0 to {tokenizer.size - 1}"):
+        with pytest.raises(AlchemyError, match=f"has no id {wrong}; valid ids are 0 to {tokenizer.size - 1}"):
             tokenizer.decode([wrong])
 
 
@@ -83,7 +83,7 @@ def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "deep" / "one")
     loaded = load_tokenizer(tmp_path / "deep" / "one")
     assert type(loaded) is type(tokenizer) and same(tokenizer, loaded)
-    loaded.save(tmp_path / "deep" / "one")  # in place of the first
+    loaded.save(tmp_path / "deep" / "one")  # replaces the first one
     assert same(tokenizer, load_tokenizer(tmp_path / "deep" / "one"))
 
 
@@ -120,28 +120,28 @@ def test_a_file_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
     make("words").save(tmp_path / "one")
     with (tmp_path / "one" / "vocab.txt").open("a") as file:
         file.write("more 1\n")
-    with pytest.raises(AlchemyError, match=r"vocab\.txt is not as it was saved; save the tokenizer again"):
+    with pytest.raises(AlchemyError, match=r"vocab\.txt was changed after it was saved; save the tokenizer again"):
         load_tokenizer(tmp_path / "one")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}", "no description of a tokenizer: KeyError"),
-        ("[", "no description"),
-        ('{"format": 9}', "no description"),
-        ('{"format": 1, "type": "alchemy.text.Words", "options": {}, "files": ["a"]}', "no description"),
+        ("{}", "not a tokenizer manifest: KeyError"),
+        ("[", "not a tokenizer manifest"),
+        ('{"format": 9}', "not a tokenizer manifest"),
+        ('{"format": 1, "type": "alchemy.text.Words", "options": {}, "files": ["a"]}', "not a tokenizer manifest"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "alchemy.json").write_text(text)
-    with pytest.raises(AlchemyError, match=rf"alchemy.json it is {message}"):
+    with pytest.raises(AlchemyError, match=rf"alchemy.json {message}"):
         load_tokenizer(tmp_path)
 
 
 def test_a_later_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "alchemy.json").write_text('{"format": 9, "type": "", "options": {}, "files": {}}')
-    with pytest.raises(AlchemyError, match="format 9 is not known, only 1"):
+    with pytest.raises(AlchemyError, match="unknown format 9, expected 1"):
         load_tokenizer(tmp_path)
 
 
@@ -167,7 +167,7 @@ def test_nothing_else_is_lost_where_a_tokenizer_is_saved(tmp_path: Path) -> None
     (tmp_path / "one" / "corpus.bin").write_bytes(b"x")
     (tmp_path / "file").write_text("x")
     for target, other in ((tmp_path / "one", "corpus.bin"), (tmp_path, "file, one"), (tmp_path / "file", "a file")):
-        with pytest.raises(AlchemyError, match=f"not replaced by a tokenizer: it holds {other}"):
+        with pytest.raises(AlchemyError, match=f"refusing to replace .* with a tokenizer: it contains {other}"):
             make("words").save(target)
     assert (tmp_path / "one" / "corpus.bin").read_bytes() == b"x"
 
@@ -225,11 +225,11 @@ def test_the_characters_of_a_token_are_its_text(kind: str, data: st.DataObject) 
     text = data.draw(KINDS[kind][1].filter(str.isascii))
     tokenizer = make(kind)
     for token, (start, end) in zip(*tokenizer.offsets(text), strict=True):
-        shown = text[start:end].strip(" ")  # those of bytes leave blanks out, which characters have as tokens
+        shown = text[start:end].strip(" ")  # byte tokenizers omit spaces, which are tokens of the character tokenizer
         assert tokenizer.decode([token]).strip(" ") in (shown, shown.lower())
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - set(LOCATING)))
 def test_a_kind_that_cannot_tell_says_so(kind: str) -> None:
-    with pytest.raises(AlchemyError, match="cannot tell which characters of a text its tokens stand for; Words, "):
+    with pytest.raises(AlchemyError, match="does not support character offsets; Words, "):
         make(kind).offsets("the cat")

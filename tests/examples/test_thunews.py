@@ -143,7 +143,7 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
         ({"train": LINES + ",球赛\n"}, r"train.csv:4 the label is empty"),
         (
             {"train": LINES, "dev": "labels,text\n财经,股票\n财金,股票\n"},
-            r"dev.csv:3 the label '财金' is none of the task",
+            r"dev.csv:3 unknown label '财金'",
         ),
         ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; mend the row$"),
         ({"test": "text\n球赛\n\n\n股票\n"}, r"test.csv:3 .*empty"),
@@ -173,7 +173,7 @@ def test_texts_in_a_first_column_of_another_name(thunews: Any, place: Path, caps
     write_data(place / "data", test="标题,来源\n球赛,a\n股票,b\n")
     assert thunews.main(flags(*ALL, max_steps=1)) == 0
     assert len(rows(place / "out")) == 2
-    assert "test.csv has no column 'text': the first one is read, and the first line, '标题'" in "".join(
+    assert "test.csv has no column 'text': reading the first column, with the first line, '标题'" in "".join(
         capsys.readouterr()
     )
 
@@ -183,7 +183,7 @@ def test_a_label_that_is_not_in_the_list_of_labels(
 ) -> None:
     (place / "data" / "labels.txt").write_text("财经\n教育\n", encoding="utf-8")
     assert thunews.main(flags("--do_train")) == 2
-    assert "train.csv:2 the label '体育' is none of the task; they are 财经, 教育" in capsys.readouterr().err
+    assert "train.csv:2 unknown label '体育'; expected one of 财经, 教育" in capsys.readouterr().err
 
 
 def test_labels_of_a_folder_below_the_home_of_the_user(
@@ -205,7 +205,7 @@ def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest
 
 def test_a_length_without_room_for_a_text(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert thunews.main(flags("--do_train", max_seq_length=2)) == 2
-    told = "--max_seq_length=2 has no room for a text beside 2 special tokens; give 3 or more"
+    told = "--max_seq_length=2 leaves no room for text next to 2 special tokens; pass 3 or more"
     assert told in capsys.readouterr().err
     assert not (place / "out").exists()
 
@@ -221,7 +221,7 @@ def test_a_warm_up_that_has_no_end(thunews: Any, place: Path) -> None:
     [
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of \\d+ tokens of the first texts are not in the vocabulary"),
         ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt there is no \\[UNK\\]"),
-        (None, "bert' holds no tokenizer that is known; it needs tokenizer.json, vocab.txt"),
+        (None, "bert'; expected tokenizer.json, vocab.txt"),
     ],
 )
 def test_a_vocabulary_that_cannot_be(
@@ -260,4 +260,4 @@ def test_a_head_of_another_training(thunews: Any, place: Path, capsys: pytest.Ca
     assert "has no checkpoint to evaluate; train one with --do_train" in capsys.readouterr().err
     assert thunews.main(flags("--do_train", max_steps=1)) == 0
     assert thunews.main(flags("--do_eval", filter_num=9)) == 2
-    assert "head.safetensors the head does not fit" in capsys.readouterr().err
+    assert "head.safetensors the head does not match" in capsys.readouterr().err

@@ -79,7 +79,9 @@ def test_two_processes_train_together(tmp_path: Path) -> None:
     assert float(tables(tmp_path / "out")["acc"]) > 0.5
     assert len(list((tmp_path / "out" / "records").iterdir())) == 2
     again = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300)
-    assert again.returncode != 0 and again.stderr.count("error: out holds the whole training of these flags") == 1
+    assert (
+        again.returncode != 0 and again.stderr.count("error: out already contains the finished run of these flags") == 1
+    )
     assert "[rank1]: Traceback" not in again.stderr
     write_data(tmp_path / "data", train="label,text\n体育,球赛\n")
     wrong = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300)

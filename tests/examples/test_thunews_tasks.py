@@ -67,7 +67,9 @@ def test_a_second_text_is_not_left_out_in_silence(
     write(place / "data", PAIRS)
     register(thunews, "Same", "classification", False, text="a", pair="b", label="same")
     assert thunews.main(flags("--do_train", task_name="Same")) == 2
-    assert "train.csv:2 it has a second text, which would not be read; write pairs = True" in capsys.readouterr().err
+    assert (
+        "train.csv:2 the example has a second text, which would be ignored; set pairs = True" in capsys.readouterr().err
+    )
 
 
 def test_numbers(thunews: Any, place: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from alchemy.errors import AlchemyError
 from alchemy.export import ctranslate2
 from alchemy.export.ctranslate2 import CTranslate2, Pair
-from alchemy.export.ctranslate2_spec import digest, spec_of
+from alchemy.export.ctranslate2_spec import build_spec, digest
 from alchemy.export.export_folder import Export, export
 from alchemy.export.exporter import Agreement
 from alchemy.text import load_tokenizer
@@ -56,14 +56,14 @@ def test_a_conversion_that_is_wrong_leaves_no_file(
     precision: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoilt(*words: Any) -> Any:
-        spec = spec_of(*words)
+        spec = build_spec(*words)
         spec.decoder.layer[0].ffn.linear_1.weight[:] += 0.3
         spec.encoder.layer[0].self_attention.linear[1].weight[:] *= -2
         return spec
 
-    monkeypatch.setattr(ctranslate2, "spec_of", spoilt)
-    words = "other texts than the model" if precision == "float32" else "BLEU of int8 is more than 0.5 away"
-    with pytest.raises(AlchemyError, match=f"{words}.*of 30 sentences.*it is not kept"):
+    monkeypatch.setattr(ctranslate2, "build_spec", spoilt)
+    words = "different texts than the model" if precision == "float32" else "BLEU of int8 differs by more than 0.5"
+    with pytest.raises(AlchemyError, match=f"{words}.*of 30 sentences.*the export was discarded"):
         made(folder, precision, steps=80)
     assert not folder.parent.exists()
 

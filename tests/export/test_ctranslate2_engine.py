@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
 from alchemy.export.ctranslate2 import pad_rows
-from alchemy.export.ctranslate2_engine import Engine, tokens_of
-from alchemy.export.ctranslate2_spec import PLACES, require_transformer, spec_of
+from alchemy.export.ctranslate2_engine import Engine, token_names
+from alchemy.export.ctranslate2_spec import PLACES, build_spec, require_transformer
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Sampling, Special, TextGenerator
 from alchemy.nn.lstm import AttentionLSTM
 from alchemy.nn.transformer import Transformer
@@ -53,14 +53,14 @@ def engine(
     search: BeamSearch | Sampling,
     precision: str = "float32",
     special: Special = SPECIAL,
-    told: bool = False,
+    rescore: bool = False,
     **limits: Any,
 ) -> Engine:
-    spec = spec_of(net, special)
+    spec = build_spec(net, special)
     spec.validate()
     spec.optimize(quantization=precision)
     spec.save(str(folder))
-    return Engine(folder, net, TextGenerator(search, special, Limits(**limits)), precision, told=told)
+    return Engine(folder, net, TextGenerator(search, special, Limits(**limits)), precision, rescore=rescore)
 
 
 def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
@@ -80,13 +80,13 @@ def test_texts_and_scores_are_those_of_our_own_search(shape: dict[str, Any], fol
     net, rows = network(**shape, max_positions=64), pad_rows(sentences(12))
     for search in SEARCHES:
         made = engine(folder, net, BeamSearch(**search))
-        found, own = made.found(rows), made.own(rows)
+        found, own = made.translate(rows), made.generate(rows)
         decided = [place for place, texts in enumerate(found) if texts]
         assert len(decided) > 8
         same([own[place] for place in decided], [found[place][: made.search.nbest] for place in decided])
         same(own, made(rows))
         best = [texts[0] for texts in own]
-        rated(best, made.rated(tokens_of(rows), best))
+        rated(best, made.score(token_names(rows), best))
 
 
 LIMITS = [{"max_length": 3}, {"min_length": 4}, {"min_ratio": 0.8}, {"max_ratio": 0.5, "max_extra": 1, "min_length": 1}]
@@ -96,8 +96,8 @@ LIMITS = [{"max_length": 3}, {"min_length": 4}, {"min_ratio": 0.8}, {"max_ratio"
 def test_limits_are_those_of_each_sentence(limits: dict[str, Any], folder: Path) -> None:
     net, rows = network(), pad_rows(sentences(12))
     made = engine(folder, net, BeamSearch(beam=4, nbest=2), **limits)
-    assert not all(made.found(rows))  # some are left to our own search
-    same(made.own(rows), made(rows))
+    assert not all(made.translate(rows))  # some are left to our own search
+    same(made.generate(rows), made(rows))
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -107,26 +107,26 @@ def test_limits_are_those_of_each_sentence(limits: dict[str, Any], folder: Path)
     penalty=st.sampled_from([0.0, 0.6, 1.0]),
     most=st.integers(1, 12),
     least=st.integers(0, 3),
-    told=st.booleans(),
+    rescore=st.booleans(),
 )
 def test_whatever_is_asked_is_answered_as_by_our_own_search(
-    sources: list[list[int]], beam: int, penalty: float, most: int, least: int, told: bool
+    sources: list[list[int]], beam: int, penalty: float, most: int, least: int, rescore: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         search = BeamSearch(beam=beam, nbest=beam, length_penalty=penalty)
         limits: dict[str, Any] = {"max_length": max(most, least), "min_length": least}
-        made = engine(Path(folder), network(steps=80), search, told=told, **limits)
+        made = engine(Path(folder), network(steps=80), search, rescore=rescore, **limits)
         rows = pad_rows([[*source, EOS] for source in sources])
-        same(made.own(rows), made(rows))
+        same(made.generate(rows), made(rows))
 
 
 def test_an_untrained_network_that_never_ends_is_left_to_our_own_search(folder: Path) -> None:
     net, rows = network(steps=0), pad_rows(sentences(4))
     made = engine(folder, net, BeamSearch(beam=3))
-    assert not any(made.found(rows))
-    same(made.own(rows), made(rows))
+    assert not any(made.translate(rows))
+    same(made.generate(rows), made(rows))
     best = [texts[0] for texts in made(rows)]
-    rated(best, made.rated(tokens_of(rows), best))
+    rated(best, made.score(token_names(rows), best))
 
 
 def test_padding_is_never_written(folder: Path) -> None:
@@ -139,9 +139,9 @@ def test_padding_is_never_written(folder: Path) -> None:
 
 def test_scores_that_are_told_count_the_share_of_padding(folder: Path) -> None:
     net, rows = network(steps=80), pad_rows(sentences(12))
-    made = engine(folder, net, BeamSearch(beam=4, nbest=4), special=SPECIAL._replace(pad=0), told=True)
-    assert sum(map(bool, made.found(rows))) > 8
-    own, found = made.own(rows), made(rows)
+    made = engine(folder, net, BeamSearch(beam=4, nbest=4), special=SPECIAL._replace(pad=0), rescore=True)
+    assert sum(map(bool, made.translate(rows))) > 8
+    own, found = made.generate(rows), made(rows)
     same(own, found)
     rated([text for texts in own for text in texts], [text for texts in found for text in texts])
 
@@ -150,15 +150,15 @@ def test_rows_longer_than_the_places_that_are_written_out(folder: Path) -> None:
     long = [*[4] * PLACES, EOS]
     made = engine(folder, network(steps=80), BeamSearch(beam=2), max_length=9)
     rows = pad_rows([long, [5, EOS]])
-    assert [bool(texts) for texts in made.found(rows)] == [False, True]
-    same(made.own(rows), made(rows))
+    assert [bool(texts) for texts in made.translate(rows)] == [False, True]
+    same(made.generate(rows), made(rows))
 
 
 def test_learned_places_end_a_text(folder: Path) -> None:
     net = network(places="learned", max_positions=9)
     made = engine(folder, net, BeamSearch(beam=3, nbest=3), max_ratio=3.0)
     rows = pad_rows(sentences(12))
-    same(made.own(rows), made(rows))
+    same(made.generate(rows), made(rows))
 
 
 def test_int8_is_about_the_same(folder: Path) -> None:
@@ -166,7 +166,7 @@ def test_int8_is_about_the_same(folder: Path) -> None:
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     made = engine(folder, net, BeamSearch(beam=3), precision="int8")
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
-    own, found = made.own(rows), made(rows)
+    own, found = made.generate(rows), made(rows)
     assert sum(one[0].tokens == other[0].tokens for one, other in zip(own, found)) > 8
     assert [texts[0].score for texts in found] == pytest.approx([texts[0].score for texts in own], abs=0.5)
 
@@ -177,11 +177,11 @@ def test_a_model_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[str, BeamSearch | Sampling, dict[str, Any]]] = [
-    ("does not know the search Sampling", Sampling(), {}),
-    ("does not know `exact`", BeamSearch(exact=True), {}),
-    ("does not know `groups`", BeamSearch(beam=4, groups=2), {}),
-    ("does not know `unk_penalty`", BeamSearch(), {"unk_penalty": 1.0}),
-    ("does not know `no_repeat`.*--engine torch", BeamSearch(), {"no_repeat": 2}),
+    ("does not support the search Sampling", Sampling(), {}),
+    ("does not support `exact`", BeamSearch(exact=True), {}),
+    ("does not support `groups`", BeamSearch(beam=4, groups=2), {}),
+    ("does not support `unk_penalty`", BeamSearch(), {"unk_penalty": 1.0}),
+    ("does not support `no_repeat`.*--engine torch", BeamSearch(), {"no_repeat": 2}),
     (f"beam = {SIZE} with a vocabulary of {SIZE} tokens", BeamSearch(beam=SIZE), {}),
 ]
 
@@ -194,7 +194,7 @@ def test_what_it_does_not_know_is_refused(message: str, search: Any, limits: dic
 
 def test_what_it_cannot_hold_is_refused() -> None:
     sizes: dict[str, Any] = {"source_size": SIZE, "target_size": SIZE, "dim": 16}
-    with pytest.raises(AlchemyError, match=r"cannot hold a network AttentionLSTM.*--engine torch"):
+    with pytest.raises(AlchemyError, match=r"does not support the network AttentionLSTM.*--engine torch"):
         require_transformer(AttentionLSTM(**sizes, hidden=16))
-    with pytest.raises(AlchemyError, match='cannot hold a Transformer with places = "rotary"'):
+    with pytest.raises(AlchemyError, match='does not support a Transformer with places = "rotary"'):
         require_transformer(Transformer(**sizes, heads=2, inner=32, places="rotary"))

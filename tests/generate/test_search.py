@@ -168,7 +168,7 @@ def test_scores_that_are_not_numbers_are_told() -> None:
     with torch.no_grad():
         next(net.parameters()).fill_(torch.nan)
     for how in (BeamSearch(beam=2), BeamSearch(beam=2, exact=True), Sampling()):
-        with pytest.raises(AlchemyError, match="scores that are not numbers; has its training diverged"):
+        with pytest.raises(AlchemyError, match="returns NaN scores; has training diverged"):
             searched(net, [[3, 4]], how)
 
 
@@ -226,7 +226,7 @@ def test_draws_follow_the_probabilities_of_what_is_left_in() -> None:
     scores = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
 
     def left(**options: Any) -> list[int]:
-        return torch.isfinite(Sampling(**options).kept(scores))[0].nonzero()[:, 0].tolist()
+        return torch.isfinite(Sampling(**options).filter_scores(scores))[0].nonzero()[:, 0].tolist()
 
     assert left(top_k=2) == [0, 1] and left(top_p=0.6) == [0, 1] and left(top_p=0.5) == [0]
     assert left(typical=0.3) == [1]  # the entropy is 1.14, and -log 0.3 is 1.2

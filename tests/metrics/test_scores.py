@@ -171,9 +171,9 @@ def test_one_class_and_labels_that_nobody_said() -> None:
 
 @pytest.mark.parametrize("score", [number_scores, text_scores, SpanScores, ClassScores, LabelScores])
 def test_no_answers_and_too_few_are_told(score: Any) -> None:
-    with pytest.raises(AlchemyError, match="there are no answers to score"):
+    with pytest.raises(AlchemyError, match="there are no predictions to score"):
         score([], [])
-    with pytest.raises(AlchemyError, match="1 answers cannot be compared with 0 gold labels"):
+    with pytest.raises(AlchemyError, match="cannot compare 1 predictions with 0 gold labels"):
         score([], ["a"])
 
 

@@ -1,4 +1,4 @@
-"""Spans of characters become spans of tokens, whatever the tokenizer does to the text between them."""
+"""Character spans become token spans, for any normalization by the tokenizer."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from alchemy.pipeline.encode import Encode, EncodeStream
 from alchemy.pipeline.lst import SequenceWrapper
 from tests.text.kinds import PURE, make
 
-KINDS = ["words", "characters", "bpe", "vocab.txt"]  # those that know which characters a token stands for
+KINDS = ["words", "characters", "bpe", "vocab.txt"]  # tokenizers that know the characters of a token
 TEXT = "the cat sat on the mat"
 
 
@@ -73,7 +73,7 @@ def test_spans_become_a_batch(tmp_path):
         ([{"start": 0}], {}, "is invalid for a text of 22 characters"),
         (None, {}, "expected a list of spans, got None"),
         ([], {"spans": {"spans": "spans"}}, "the key spans of spans and spans.spans both name the field 'spans'"),
-        ([], {"tokenizer": make("sentencepiece")}, "SentencePiece cannot tell which characters of a text"),
+        ([], {"tokenizer": make("sentencepiece")}, "SentencePiece does not support character offsets"),
     ],
 )
 def test_spans_that_cannot_be_found_are_told(spans, options, message):

@@ -242,9 +242,9 @@ def test_old_plugins_enter_and_exit_and_all_see_the_failure() -> None:
 def test_a_run_ends_with_what_its_record_has_cost(tmp_path: Path) -> None:
     (result,) = run([config(str(tmp_path))], device=[-1], raise_errors=True)
     log = (result.record_dir / "run.log").read_text()
-    (line,) = [line for line in log.splitlines() if "kept from its work" in line]
-    names = ("numbers", "ledger", "checkpoints", "in threads beside it")
-    pattern = r"of [\d.]+ s: " + "; ".join(rf"{name} [\d.]+ s, [\d.]+%" for name in names) + "$"
+    (line,) = [line for line in log.splitlines() if "tracking overhead" in line]
+    names = ("metrics", "ledger", "checkpoints", "background threads")
+    pattern = r"in [\d.]+ s: " + "; ".join(rf"{name} [\d.]+ s, [\d.]+%" for name in names) + "$"
     assert re.search(pattern, line), line
 
 

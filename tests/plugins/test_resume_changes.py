@@ -51,7 +51,7 @@ def test_another_number_of_processes_is_told_and_allowed(record: Path) -> None:
     path.write_text(json.dumps(env | {"processes": 4}))
     (change,) = found(record)
     assert (change.name, change.breaks) == ("ranks", False)
-    assert change.text.startswith("4 -> 1 processes: the data goes on where it stood")
+    assert change.text.startswith("4 -> 1 processes: the data continues at the same position")
     refuse_changes([change], [])
     del env["processes"]  # a record of an earlier version does not say
     path.write_text(json.dumps(env))

@@ -59,7 +59,7 @@ def test_results_come_from_the_records_of_tests(
     min(Path("records/test").glob("*/record.json")).write_text("")
     table.collect(Path("records"))
     told = capsys.readouterr().err
-    assert "was run with --set" in told and "left out" in told and "7] are in results/ alone" in told
+    assert "was run with --set" in told and "skipped" in told and "7] are only in results/" in told
     kept.write_text(kept.read_text("utf-8").replace('"seed": 7', '"seed": 2'), "utf-8")
     assert "--seeds 1,2 --test` | 0 min | accuracy 100.00 ± 0.00 (2 seeds) |" in table.table()
 

@@ -1,4 +1,4 @@
-"""Byte-pair encoding that is trained here."""
+"""Byte-pair encoding trained by alchemy."""
 
 from __future__ import annotations
 
@@ -33,15 +33,21 @@ def test_lower_case_and_other_special_symbols() -> None:
         (lambda: BPE(file=b"{}"), "BPE cannot read its tokenizer.json: "),
         (
             lambda: BPE.train([], size=260).encode("a \ud800"),
-            r"BPE takes text that can be written as UTF-8, not 'a \ud800'",
+            r"BPE requires text that can be encoded as UTF-8, got 'a \ud800'",
         ),
         (
             lambda: BPE.train(["a", "bad \ud83d half"], size=260),
-            r"UTF-8, not 'bad \ud83d half'; a lone surrogate cannot: ",
+            r"UTF-8, got 'bad \ud83d half'; lone surrogates cannot be encoded: ",
         ),
-        (lambda: BPE.train([], size=260).encode_lines(["a", 3]), "BPE takes text that can be written as UTF-8, not 3"),  # type: ignore[list-item]
-        (lambda: BPE(file="none.json"), "'none.json' cannot be read: No such file"),
-        (lambda: BPE(file=BPE.train([], size=260).content, specials={"pad": "[PAD]"}), "finds no special symbol [PAD]"),
+        (
+            lambda: BPE.train([], size=260).encode_lines(["a", 3]),  # type: ignore[list-item]
+            "BPE requires text that can be encoded as UTF-8, got 3",
+        ),
+        (lambda: BPE(file="none.json"), "cannot read 'none.json': No such file"),
+        (
+            lambda: BPE(file=BPE.train([], size=260).content, specials={"pad": "[PAD]"}),
+            "special symbols missing from the BPE file: [PAD]",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, message: str) -> None:

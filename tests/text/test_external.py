@@ -1,4 +1,4 @@
-"""Models of sentencepiece, and folders of Hugging Face."""
+"""sentencepiece models and Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_bytes_stand_for_what_sentencepiece_does_not_know() -> None:
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.model").write_bytes(b"nothing")
-    with pytest.raises(AlchemyError, match=r"x\.model it is no model of sentencepiece"):
+    with pytest.raises(AlchemyError, match=r"x\.model not a sentencepiece model"):
         SentencePiece(model=tmp_path / "x.model")
     for wrong in ({"size": 5}, {"size": 60, "kind": "words"}):
-        with pytest.raises(AlchemyError, match="sentencepiece could not be trained"):
+        with pytest.raises(AlchemyError, match="cannot train sentencepiece"):
             SentencePiece.train(LINES, **wrong)
     with pytest.raises(
-        AlchemyError, match=r"SentencePiece takes text that can be written as UTF-8, not 'a .ud800'; a lone"
+        AlchemyError, match=r"SentencePiece requires text that can be encoded as UTF-8, got 'a .ud800'; lone"
     ):
         SentencePiece.train([*LINES, "a \ud800"], size=60)
 
@@ -64,30 +64,45 @@ def test_added_tokens_have_the_ids_that_the_folder_says(tmp_path: Path) -> None:
     assert tokenizer.size == size + 2 and tokenizer.encode("<two>") == [size + 1]
     assert tokenizer.pad == 2
     (tmp_path / "added_tokens.json").write_text('{"<one>": 7}')
-    with pytest.raises(AlchemyError, match=r"added_tokens\.json the added token '<one>' does not get its id 7"):
+    with pytest.raises(AlchemyError, match=r"added_tokens\.json the added token '<one>' does not get id 7"):
         Folder(path=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "holds no tokenizer that is known; it needs tokenizer.json"),
-        ({"vocab.json": "{}"}, "holds no tokenizer that is known"),
-        ({"vocab.txt": "a", "tokenizer_config.json": "{"}, "tokenizer_config.json it is no JSON"),
-        ({"vocab.txt": "a", "tokenizer_config.json": '{"tokenizer_class": "EsmTokenizer"}'}, "is of a EsmTokenizer"),
-        ({"spiece.model": "a", "tokenizer_config.json": '{"tokenizer_class": "XLNetTokenizer"}'}, "it is no model of"),
-        ({"spiece.model": "a", "config.json": '{"model_type": "camembert"}'}, "is of a camembert, which needs its"),
-        ({"spiece.model": "a", "config.json": "{}"}, "nothing in "),
-        ({"spiece.model": "a"}, "give model_type = one of albert, xlnet, t5, mt5, llama, gemma; or write its"),
-        ({"vocab.txt": "a", "config.json": '{"tokenizer_class": "BertJapaneseTokenizer"}'}, "is of a BertJapanese"),
-        ({"vocab.txt": "<unk>\na"}, "vocab.txt there is no [UNK], which the vocabulary of BERT"),
-        ({"vocab.txt": "\udcff"}, "vocab.txt it is no UTF-8"),
-        ({"vocab.json": '{"a</w>": 0}', "merges.txt": ""}, "has merges of characters, not of bytes as GPT-2"),
-        ({"vocab.json": "{}", "merges.txt": "", "config.json": '{"model_type": "clip"}'}, "is of a clip, which needs"),
-        ({"vocab.json": "[1]", "merges.txt": ""}, "vocab.json it is no JSON"),
-        ({"vocab.json": '{"a": 0}', "merges.txt": "x y\n"}, "cannot be read: Error while initializing BPE: Token `x`"),
-        ({"vocab.json": '{"a": "0"}', "merges.txt": ""}, "cannot be read: "),
-        ({"vocab.txt": "[UNK]", "tokenizer_config.json": '{"added_tokens_decoder": [1]}'}, "its files are damaged, or"),
+        ({}, "'; expected tokenizer.json, vocab.txt"),
+        ({"vocab.json": "{}"}, "no supported tokenizer in "),
+        ({"vocab.txt": "a", "tokenizer_config.json": "{"}, "tokenizer_config.json not valid JSON"),
+        (
+            {"vocab.txt": "a", "tokenizer_config.json": '{"tokenizer_class": "EsmTokenizer"}'},
+            "EsmTokenizer requires a tokenizer.json",
+        ),
+        (
+            {"spiece.model": "a", "tokenizer_config.json": '{"tokenizer_class": "XLNetTokenizer"}'},
+            "not a sentencepiece model",
+        ),
+        ({"spiece.model": "a", "config.json": '{"model_type": "camembert"}'}, "camembert requires a tokenizer.json"),
+        ({"spiece.model": "a", "config.json": "{}"}, "cannot determine the model type of the sentencepiece model in "),
+        ({"spiece.model": "a"}, "set model_type to one of albert, xlnet, t5, mt5, llama, gemma; or create a"),
+        (
+            {"vocab.txt": "a", "config.json": '{"tokenizer_class": "BertJapaneseTokenizer"}'},
+            "BertJapaneseTokenizer requires",
+        ),
+        ({"vocab.txt": "<unk>\na"}, "vocab.txt missing [UNK], which a BERT vocabulary contains"),
+        ({"vocab.txt": "\udcff"}, "vocab.txt not valid UTF-8"),
+        (
+            {"vocab.json": '{"a</w>": 0}', "merges.txt": ""},
+            "contains character merges; only byte-level merges, as in GPT-2",
+        ),
+        (
+            {"vocab.json": "{}", "merges.txt": "", "config.json": '{"model_type": "clip"}'},
+            "clip requires a tokenizer.json",
+        ),
+        ({"vocab.json": "[1]", "merges.txt": ""}, "vocab.json not valid JSON"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "x y\n"}, "': Error while initializing BPE: Token `x`"),
+        ({"vocab.json": '{"a": "0"}', "merges.txt": ""}, "cannot read the tokenizer in "),
+        ({"vocab.txt": "[UNK]", "tokenizer_config.json": '{"added_tokens_decoder": [1]}'}, "its files are damaged or"),
         ({"tokenizer.json": "{}"}, "cannot read its tokenizer.json"),
     ],
 )
@@ -99,7 +114,7 @@ def test_a_folder_that_is_not_understood_is_refused(tmp_path: Path, files: dict[
 
 
 def old(folder: Path, **config: Any) -> Path:
-    """A model of sentencepiece as Google trained those of ALBERT and XLNet, and the config of 2019."""
+    """A sentencepiece model like those of ALBERT and XLNet, with their config of 2019."""
     controls = "[CLS],[SEP],[MASK]" if "num_hidden_groups" in config else "<cls>,<sep>,<mask>"
     trainer = import_package("sentencepiece", "test").SentencePieceTrainer
     trainer.train(
@@ -141,9 +156,9 @@ def test_special_and_added_tokens_of_a_sentencepiece_folder(tmp_path: Path) -> N
     (tmp_path / "added_tokens.json").write_text(json.dumps({"<cls>": xlnet.bos}))
     assert Folder(path=tmp_path).bos == xlnet.bos
     (tmp_path / "added_tokens.json").write_text(json.dumps({"<new>": xlnet.size}))
-    with pytest.raises(AlchemyError, match="the added token '<new>' is not in the model of sentencepiece; write its"):
+    with pytest.raises(AlchemyError, match="the added token '<new>' is not in the sentencepiece model; create a"):
         Folder(path=tmp_path)
-    with pytest.raises(AlchemyError, match=r"parse_specials: the model of sentencepiece in .* cannot do that"):
+    with pytest.raises(AlchemyError, match=r"parse_specials is not supported for the sentencepiece model in "):
         Folder(path=tmp_path, parse_specials=True)
 
 
@@ -168,7 +183,7 @@ def test_lower_is_chosen_where_the_files_say_otherwise_or_nothing(tmp_path: Path
 def test_lower_is_refused_where_it_cannot_be_chosen(tmp_path: Path, kind: str) -> None:
     tokenizer = make(kind)
     tokenizer.save(tmp_path / "saved")
-    with pytest.raises(AlchemyError, match=r"lower = True is for BERT, ALBERT and XLNet, and .* is of another kind"):
+    with pytest.raises(AlchemyError, match=r"lower = True requires BERT, ALBERT or XLNet, and .* is a different"):
         Folder(path=tmp_path / "saved", **{**tokenizer.options(), "lower": True})
 
 
@@ -252,5 +267,5 @@ def test_special_tokens_stand_where_transformers_puts_them(tmp_path: Path, write
         row = template({key: ours.encode(text) for key, text in zip(("$A", "$B"), texts)})
         want = theirs(*texts, return_token_type_ids=True)
         assert row.ids.tolist() == want["input_ids"]
-        if write is not as_gpt:  # it has no segments; ours tell texts apart
+        if write is not as_gpt:  # it has no segments; ours distinguish the texts
             assert row.segments.tolist() == want["token_type_ids"]

@@ -1,4 +1,4 @@
-"""Codes of subword-nmt, applied as subword-nmt applies them."""
+"""subword-nmt codes, applied exactly as in subword-nmt."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ def test_before_version_0_2_the_end_was_a_symbol_of_its_own() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subword, "KEPT", 3)
+    monkeypatch.setattr(subword, "CACHE_SIZE", 3)
     tokenizer = SubwordNMT.train(LINES, codes=CODES)
     lines = [*LINES, *LINES]
     assert tokenizer.encode_lines(lines)[0].tolist() == [i for line in lines for i in tokenizer.encode(line)]
-    assert len(tokenizer.words) <= 3
+    assert len(tokenizer.piece_ids) <= 3
 
 
 @pytest.mark.parametrize(
     ("codes", "message"),
     [
-        (b"#version: 0.2\na b\na b c\n", "codes.txt:3 'a b c' is no pair of symbols; a line of codes is `left right`"),
-        (b"#version: 0.2\na b\n\nb c\n", "codes.txt:3 '' is no pair of symbols"),
-        (b"#version: 1.0\na b\n", "codes.txt:1 codes of version 1.0 are not known"),
+        (
+            b"#version: 0.2\na b\na b c\n",
+            "codes.txt:3 expected two symbols, got 'a b c'; write each pair as `left right`",
+        ),
+        (b"#version: 0.2\na b\n\nb c\n", "codes.txt:3 expected two symbols, got ''"),
+        (b"#version: 1.0\na b\n", "codes.txt:1 unknown version of the codes: 1.0"),
     ],
 )
 def test_bad_codes_are_named(tmp_path: Path, codes: bytes, message: str) -> None:
@@ -55,7 +58,7 @@ def test_multi30k_is_cut_as_it_was_published(side: str) -> None:
     cut = read(folder / "bpe10k_revisit_mmt" / f"train.{side}.gz")
     lines = read(folder / "tok" / f"train.lc.norm.tok.{side}.gz")
     tokenizer = SubwordNMT.train(lines, codes=folder / "bpe10k_revisit_mmt" / "bpe_codes.txt")
-    # one line of the set has two blanks in the middle and one at the end
+    # one line of the dataset has two spaces in the middle and one at the end
     expected = [" ".join(line.split()) for line in cut]
     assert [tokenizer.segment(line) for line in lines] == expected
     ids, lengths = tokenizer.encode_lines(lines)

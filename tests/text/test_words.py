@@ -1,4 +1,4 @@
-"""Words and characters."""
+"""Word and character tokenizers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_without_a_symbol_for_it_an_unknown_one_is_refused(kind: type[Words] | t
     tokenizer = kind.train(["a b"], specials=NO_UNKNOWN)
     assert tokenizer.unk is None and tokenizer.decode(tokenizer.encode("b a")) == "b a"
     for encode in (tokenizer.encode, lambda text: tokenizer.encode_lines([text])):
-        with pytest.raises(AlchemyError, match="'c' is not in the vocabulary, and that has no symbol"):
+        with pytest.raises(AlchemyError, match="'c' is not in the vocabulary, which has no symbol"):
             encode("a c")
 
 

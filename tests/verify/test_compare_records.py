@@ -1,4 +1,4 @@
-"""Two records are equal to the bit, or it is said where they part."""
+"""Comparing records: equal to the bit, or the first difference is reported."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_equal_runs_and_runs_that_part() -> None:
     assert str(compare(one, same)).startswith("equal: ")
     assert (compare(one, same).rows, compare(one, same).updates) == (11, 8)
     seed = compare(one, record("seed", seed=2))
-    assert seed.differences[0] == "they see other samples from update 1 on"
-    assert seed.differences[1].startswith("they part at update 1: train/loss ")
+    assert seed.differences[0] == "they see different samples from update 1 on"
+    assert seed.differences[1].startswith("they diverge at update 1: train/loss ")
     rate = compare(one, record("rate", optim={"type": "torch.optim.SGD", "lr": 0.2}))
-    assert rate.differences[0] == "they part at update 1: train/lr 0.1 against 0.2"
+    assert rate.differences[0] == "they diverge at update 1: train/lr 0.1 vs. 0.2"
     assert "tensor model.0.weight differs in 1 of 1 values, by " in str(rate)
     assert rate.plain()["equal"] is False
 
@@ -37,7 +37,7 @@ def test_a_record_that_is_longer_is_not_equal() -> None:
     one, longer = record("one"), record("longer")
     with (longer / "metrics.jsonl").open("a") as file:
         file.write('{"update": 9, "step": 8, "epoch": 2, "t": 1, "gen": 0, "values": {"train/loss": 1}}\n')
-    assert compare(one, longer).differences == ["they part at update 9: 11 rows against 12"]
+    assert compare(one, longer).differences == ["they diverge at update 9: 11 rows vs. 12"]
     shutil.rmtree(one / "state")
     with pytest.raises(Exception, match=r"has no valid state to compare"):
         compare(one, longer)
@@ -49,8 +49,8 @@ def test_a_record_that_is_longer_is_not_equal() -> None:
         (torch.zeros(2), torch.zeros(2), ""),
         (torch.tensor([float("nan")]), torch.tensor([float("nan")]), ""),
         (torch.tensor(0.0), torch.tensor(-0.0), "differs in 1 of 1 values, by 0 at most"),
-        (torch.zeros(2), torch.zeros(3), "is float32[2] against float32[3]"),
-        (torch.zeros(1), torch.zeros(1).double(), "is float32[1] against float64[1]"),
+        (torch.zeros(2), torch.zeros(3), "is float32[2] vs. float32[3]"),
+        (torch.zeros(1), torch.zeros(1).double(), "is float32[1] vs. float64[1]"),
         (torch.zeros(0), torch.zeros(0), ""),
         (torch.tensor([True, False]), torch.tensor([True, True]), "differs in 1 of 2 values"),
         (torch.tensor([1j, 2j]), torch.tensor([1j, 3j]), "differs in 1 of 2 values"),

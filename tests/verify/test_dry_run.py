@@ -1,4 +1,4 @@
-"""The deep check builds the parts, takes one step, and finds what only shows when code runs."""
+"""The deep check builds the parts, makes one step, and finds errors that only occur at run time."""
 
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def test_error_shows_the_line_of_the_project(tmp_path):
     ("wrong", "message"),
     [
         ("unpicklable", "'split' of deepparts.Numbers cannot be sent to a worker"),
-        ("tensors", "deepparts.Numbers gives tensors"),
+        ("tensors", "deepparts.Numbers returns tensors"),
     ],
 )
 def test_what_does_not_survive_a_worker(wrong, message):
@@ -124,12 +124,12 @@ def test_no_such_device():
     ("memory", "remedy"),
     [
         (Memory(10, 10, 20, 100, free=100, batch_size=8), "batch_size = 4 with [backward] period = 2 fits"),
-        (Memory(40, 40, 80, 1, free=100, batch_size=8), "the optimizer's state is too large"),
-        (Memory(400, 400, 800, 1, free=100, batch_size=8), "the model itself is too large"),
+        (Memory(40, 40, 80, 1, free=100, batch_size=8), "the optimizer state is too large"),
+        (Memory(400, 400, 800, 1, free=100, batch_size=8), "the model is too large"),
         (Memory(1, 1, 2, 200, free=100, batch_size=1), "one sample is too large"),
     ],
 )
 def test_remedy_fits(memory, remedy):
     assert not memory.fits
-    assert remedy in memory.remedy()
+    assert remedy in memory.suggest_fix()
     assert readable_size(2**30 * 1.5) == "1.5 GiB"

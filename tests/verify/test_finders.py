@@ -1,4 +1,4 @@
-"""The finders try a config out: rates that grow until the loss explodes, batches that grow until memory is full."""
+"""The finders try a config: learning rates until the loss diverges, batch sizes until memory is full."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alchemy.cli import main
 from alchemy.config.load import prepare_cfg
 from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError
-from alchemy.verify.finders import Rates, Sizes, Try, by_size, find_batch_size, find_rate, sizes_to_try
+from alchemy.verify.finders import Rates, Sizes, Try, find_batch_size, find_rate, sizes_to_try, sort_by_size
 from tests.toy import Line, Points, config
 
 
@@ -84,7 +84,7 @@ def test_the_steepest_point_comes_before_the_lowest() -> None:
 
 
 def test_rates_that_make_no_sense_are_told() -> None:
-    with pytest.raises(AlchemyError, match=r"from 1.0 to 0.1; rates above 0"):
+    with pytest.raises(AlchemyError, match=r"from 1.0 to 0.1; use rates > 0"):
         find_rate(prepare_cfg(config()), first=1.0, last=0.1)
 
 
@@ -112,12 +112,12 @@ def test_sizes_are_doubled_then_halved_in() -> None:
 @pytest.mark.parametrize("find", [find_rate, partial(find_batch_size, limit=4)])
 def test_a_task_that_loads_its_own_data_is_told(find: Any) -> None:
     task = {"type": "alchemy.task.DefaultTask"}
-    with pytest.raises(AlchemyError, match=r"there is no data to train on; add \[task\.datasets\.train\]"):
+    with pytest.raises(AlchemyError, match=r"there is no training data; add \[task\.datasets\.train\]"):
         find(prepare_cfg(config(task=task)))
 
 
 def test_the_largest_samples_come_first() -> None:
-    assert by_size(Growing(count=5)) == [4, 3, 2, 1, 0]
+    assert sort_by_size(Growing(count=5)) == [4, 3, 2, 1, 0]
 
 
 def test_the_cpu_needs_an_end() -> None:

@@ -1,4 +1,4 @@
-"""`verify parallel`: gradients of one update, cut in several ways; and models whose gradients do depend on the cut."""
+"""`verify parallel`: gradients of one update, split in several ways; and models whose gradients depend on the split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError
 from alchemy.verify.gradient_check import verify_parallel
-from alchemy.verify.gradient_cuts import MEANS, CutReport, farthest
+from alchemy.verify.gradient_cuts import MEANS, CutReport, largest_difference
 
 
 def checked(ranks: int = 1, train: dict[str, Any] | None = None, **model: Any) -> CutReport:
@@ -19,7 +19,7 @@ def checked(ranks: int = 1, train: dict[str, Any] | None = None, **model: Any) -
     cfg = config(**model)
     cfg["task"]["datasets"]["train"] |= train or {}
     if model.get("sparse"):
-        cfg["optim"] = {"type": "torch.optim.SGD", "lr": 0.1}  # Adam takes no sparse gradients
+        cfg["optim"] = {"type": "torch.optim.SGD", "lr": 0.1}  # Adam does not accept sparse gradients
     return verify_parallel(prepare_cfg(cfg), ranks=ranks)
 
 
@@ -29,7 +29,7 @@ def test_a_loss_with_its_count_gives_one_gradient_for_all_cuts() -> None:
     assert [row.cut for row in report.rows] == ["1 process, 2 steps", "1 process, 4 steps"]
     assert all(0 <= row.difference < 1e-12 for row in report.rows)
     assert report.head == "4 samples, float64, dropout off in 2 modules"
-    assert str(report).endswith("equal: no gradient differs by more than 1e-06 of its size")
+    assert str(report).endswith("equal: no gradient differs by more than 1e-06 of its largest value")
 
 
 def test_a_loss_that_is_divided_by_the_size_of_its_step_is_found() -> None:
@@ -48,7 +48,7 @@ def test_means_are_told_and_fail_where_steps_differ() -> None:
 def test_batch_norm_is_named_as_the_reason_why_nothing_is_known() -> None:
     report = checked(breaks="norm")
     assert report.equal is None
-    assert "norm (BatchNorm1d): what it gives for a sample depends on the others" in report.unknown
+    assert "norm (BatchNorm1d): the output for a sample depends on the other samples" in report.unknown
     assert str(report) == f"not known: {report.unknown}"
 
 
@@ -97,25 +97,25 @@ def test_each_of_several_optimizers_has_its_own_count() -> None:
 
 
 def test_an_update_of_one_sample_cannot_be_cut() -> None:
-    with pytest.raises(AlchemyError, match=r"an update has 1 sample: there is nothing to cut; give it larger"):
+    with pytest.raises(AlchemyError, match=r"an update has 1 sample: there is nothing to split; use larger"):
         checked(train={"batch_size": 1})
 
 
 def test_gradients_next_to_nothing_are_not_compared_digit_by_digit() -> None:
     one = {"a": torch.tensor([1.0]), "b": torch.tensor([1e-17])}
     other = {"a": torch.tensor([1.0]), "b": torch.tensor([-1e-17])}
-    assert farthest(one, other, 1e-6)[0] < 1e-6
-    assert farthest(one, {"a": torch.tensor([1.0])}, 0.0) == (1.0, "b")
+    assert largest_difference(one, other, 1e-6)[0] < 1e-6
+    assert largest_difference(one, {"a": torch.tensor([1.0])}, 0.0) == (1.0, "b")
 
 
 def test_a_sparse_gradient_is_compared_with_a_sparse_a_dense_and_a_missing_one() -> None:
     dense = torch.tensor([[0.0], [2.0]])
     one = {"a": dense.to_sparse(1)}
-    assert farthest(one, {"a": (dense * 3).to_sparse(1)}, 0.0) == (pytest.approx(4 / 6), "a")
-    assert farthest(one, {"a": dense}, 0.0) == (0.0, "a")
-    assert farthest(one, {}, 0.0) == farthest({}, one, 0.0) == (1.0, "a")
+    assert largest_difference(one, {"a": (dense * 3).to_sparse(1)}, 0.0) == (pytest.approx(4 / 6), "a")
+    assert largest_difference(one, {"a": dense}, 0.0) == (0.0, "a")
+    assert largest_difference(one, {}, 0.0) == largest_difference({}, one, 0.0) == (1.0, "a")
     empty = {"a": torch.zeros(2, 1).to_sparse(1)}
-    assert farthest(empty, empty, 0.0) == (0.0, "a")
+    assert largest_difference(empty, empty, 0.0) == (0.0, "a")
 
 
 @pytest.mark.parametrize("breaks", ["", "means"])

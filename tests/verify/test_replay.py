@@ -1,4 +1,4 @@
-"""One update of a record, made again: the numbers are those of the run, and a NaN has a line."""
+"""Replaying one update of a record: the metrics equal those of the run, and a NaN is traced to a line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(("update", "start"), [(6, "state/u4"), (5, "state/u4"), (2, "the beginning")])
+@pytest.mark.parametrize(("update", "start"), [(6, "state/u4"), (5, "state/u4"), (2, "the start")])
 def test_an_update_comes_out_as_it_did(update: int, start: str) -> None:
     folder = record()
     before = everything(folder)
@@ -87,7 +87,7 @@ def test_a_nan_is_made_again_and_its_line_is_named() -> None:
     report = replay(folder, 5, device=[-1])
     assert report.recorded.startswith("the loss is not finite in update 5")
     assert (report.finite, report.same_samples, report.culprit) == (False, True, "")
-    assert "it fails: NotFinite: the loss is not finite in update 5" in str(report)
+    assert "the update fails: NotFinite: the loss is not finite in update 5" in str(report)
     debugged = replay(folder, 5, device=[-1], debug=True)
     assert debugged.culprit.startswith("the first NaN comes from log at ")
     assert "promises.py:" in debugged.culprit.partition("\n")[0]
@@ -102,15 +102,18 @@ def test_a_nan_of_the_backward_pass_is_traced_to_its_forward_call() -> None:
     assert "gradients that are not finite: " in str(report)
     debugged = replay(folder, 5, device=[-1], debug=True)
     head, *trace = debugged.culprit.splitlines()
-    assert re.match(r"the first NaN comes from \w+Backward0, of a forward call at \S*promises.py:\d+", head)
+    assert re.match(r"the first NaN comes from \w+Backward0, from a forward call at \S*promises.py:\d+", head)
     assert "torch.sqrt((loss_sum" in trace[-1]
-    assert "it fails: RuntimeError: Function " in str(debugged)
+    assert "the update fails: RuntimeError: Function " in str(debugged)
 
 
 def test_an_update_that_raised_shows_its_samples_and_the_error() -> None:
     folder = record(breaks="raises", after=4)
     report = replay(folder, 5, device=[-1])
-    assert "it fails: IndexError: index out of range in self\n  in epoch 2/2, update 5, step 4, samples " in str(report)
+    assert (
+        "the update fails: IndexError: index out of range in self\n  in epoch 2/2, update 5, step 4, samples "
+        in str(report)
+    )
     assert not report.made
 
 
@@ -120,7 +123,7 @@ def test_a_debugged_update_without_a_nan_has_no_culprit() -> None:
 
 
 def by_two(folder: Path, **data: Any) -> None:
-    """Makes the state of update 4 one of two processes, and the only one."""
+    """Make the state of update 4 one of two processes, and the only one."""
     source = folder / "state" / "u4"
     files = read(source)
     parts = files["state.json"]["parts"]
@@ -138,7 +141,7 @@ def test_what_several_processes_have_made_is_said(update: int) -> None:
     by_two(folder)
     report = replay(folder, update, device=[-1])
     (note,) = report.notes
-    assert note.startswith("2 processes made it: each drew random numbers of its own")
+    assert note.startswith("2 processes made this update, each with its own random numbers")
     assert report.same_samples is True
     assert note in str(report)
 
@@ -147,7 +150,7 @@ def test_what_several_processes_have_made_is_said(update: int) -> None:
 def test_batches_of_each_process_cannot_be_made_by_one(key: str) -> None:
     folder = record()
     by_two(folder, **{key: 2})
-    with pytest.raises(AlchemyError, match="was made by 2 processes, each with batches of its own"):
+    with pytest.raises(AlchemyError, match="was trained by 2 processes with separate batches"):
         replay(folder, 5, device=[-1])
 
 
@@ -166,15 +169,17 @@ def test_the_first_of_several_processes_knew_a_part_of_a_bad_update() -> None:
 def test_what_cannot_be_replayed_is_one_error() -> None:
     folder = record()
     for update in (0, 7):
-        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has 1 to 6"):
+        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has updates 1 to 6"):
             replay(folder, update, device=[-1])
     info = json.loads((folder / "record.json").read_text())
     failed = json.dumps(info | {"status": "failed"})
     (folder / "record.json").write_text(failed)
     for update in (0, 8, 10**9):
-        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has 1 to 6, and may have failed in 7$"):
+        with pytest.raises(
+            AlchemyError, match=rf"has no update {update}; it has updates 1 to 6, and may have failed in 7$"
+        ):
             replay(folder, update, device=[-1])
-    with pytest.raises(AlchemyError, match=r"the training ends before update 7; the last one is 6"):
+    with pytest.raises(AlchemyError, match=r"training ends before update 7; the last update is 6"):
         replay(folder, 7, device=[-1])
     (folder / "cfg.toml").rename(folder / "away.toml")
     with pytest.raises(AlchemyError, match=r"has no cfg.toml"):
@@ -185,7 +190,7 @@ def test_what_cannot_be_replayed_is_one_error() -> None:
 def test_the_update_in_which_a_run_failed_is_named(breaks: str) -> None:
     folder = record({"every": 100}, breaks=breaks, after=2)
     for update in (0, 4, 10**9):
-        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has 1 to 2, and failed in 3$"):
+        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has updates 1 to 2, and failed in 3$"):
             replay(folder, update, device=[-1])
     assert not replay(folder, 3, device=[-1]).finite
 
@@ -195,6 +200,6 @@ def test_data_that_has_changed_is_needed_as_it_was(monkeypatch: pytest.MonkeyPat
 
     folder = record()
     monkeypatch.setattr(promises.Sentences, "__len__", lambda self: 12)
-    message = r"had samples = 10 and now has 12: .*; the data has changed since; replay needs it as it was$"
+    message = r"had samples = 10 and now has 12: .*; the data has changed since; replay needs the original data$"
     with pytest.raises(AlchemyError, match=message):
         replay(folder, 5, device=[-1])

@@ -1,4 +1,4 @@
-"""`verify resume` and `verify determinism`: real processes, one of them killed; and a model that they catch."""
+"""`verify resume` and `verify determinism`: real processes, one of them killed; and a model that fails."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def test_numbers_that_no_seed_reaches_are_caught() -> None:
     (run,) = report.runs
     assert not report.equal
     assert run.what == "a second time"
-    assert run.found.differences[0].startswith("they part at update 4: train/loss ")
+    assert run.found.differences[0].startswith("they diverge at update 4: train/loss ")
     assert any(text.startswith("tensor model.") for text in run.found.differences)
-    assert report.notes[-1].startswith("not shown on a CPU: what cuDNN chooses")
+    assert report.notes[-1].startswith("a CPU run does not test cuDNN algorithm choice")
 
 
 def test_layers_of_lstm_with_dropout_are_the_same_each_time_and_with_workers() -> None:
     report = verify_determinism(document())
-    assert [run.what for run in report.runs] == ["a second time", "with 2 workers in place of 0"]
+    assert [run.what for run in report.runs] == ["a second time", "with 2 workers instead of 0"]
     assert report.equal, str(report)
 
 
 @pytest.mark.slow
 def test_a_resume_is_caught_too_and_workers_make_no_difference() -> None:
     report = verify_resume(document(**UNSEEDED), kill_at=4)
-    assert str(report).splitlines()[2].startswith("they part at update 4: train/loss ")
+    assert str(report).splitlines()[2].startswith("they diverge at update 4: train/loss ")
     assert verify_resume(document({"num_workers": 1}), kill_at=4, workers=[0, 2]).equal
 
 
@@ -88,9 +88,9 @@ def test_a_trial_is_the_same_training_without_what_writes_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"updates": 1}, "--updates is 1; give 2 or more"),
-        ({"kill_at": 0}, "--kill-at is 0; give 1 or more"),
-        ({"doc": {"tag": "x", "task": {"type": "alchemy.task.DefaultTask"}}}, "there is no data to train on"),
+        ({"updates": 1}, "--updates is 1; use 2 or more"),
+        ({"kill_at": 0}, "--kill-at is 0; use 1 or more"),
+        ({"doc": {"tag": "x", "task": {"type": "alchemy.task.DefaultTask"}}}, "there is no training data"),
     ],
 )
 def test_what_cannot_be_checked_is_one_error(change: dict[str, Any], message: str) -> None:

@@ -33,7 +33,7 @@ from alchemy.data.corpus.text_sources import get_reader
 from alchemy.data.files import expand
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_file, lock_file
-from alchemy.text.base import Tokenizer, check_ours, load_tokenizer
+from alchemy.text.base import Tokenizer, check_replaceable, load_tokenizer
 
 
 def build(
@@ -69,7 +69,7 @@ def _check_output(recipe: Recipe, files: Mapping[str, list[Path]]) -> None:
     sources = {path.resolve() for paths in files.values() for path in paths}
     for side in files:
         name = recipe.name(side)
-        check_ours(name.with_name(f"{name.name}{TOKENIZER}").resolve())
+        check_replaceable(name.with_name(f"{name.name}{TOKENIZER}").resolve())
         for suffix in (IDS, OFFSETS, MANIFEST):
             path = corpus_path(name, suffix)
             if path.resolve() in sources:
