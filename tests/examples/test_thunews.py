@@ -1,4 +1,4 @@
-"""The command with a tiny BERT on a few lines: it trains, evaluates, predicts, goes on, and says what is wrong."""
+"""The command with a tiny BERT on a few lines: it trains, evaluates, predicts, resumes, and reports errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_whole_command(thunews: Any, place: Path, capsys: pytest.CaptureFixt
     )
     assert thunews.main(argv) == 0
     out = place / "out"
-    # 24 texts in batches of 8: 3 updates an epoch, 7.5 in all
+    # 24 texts in batches of 8: 3 updates per epoch, 7.5 in total
     assert [path.name for path in thunews.checkpoints(out)] == ["checkpoint-5", "checkpoint-8"]
     told = thunews.translate.training(thunews.parse(argv), LABELS)
     assert prepare_cfg(out / "config.toml").plain() == prepare_cfg(told).plain()
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_for_others_to_read(thunews: Any, place: Path) -> None:
 
 def test_all_checkpoints_are_scored_and_the_best_predicts(thunews: Any, place: Path) -> None:
     assert thunews.main(flags("--do_train", max_steps=4, save_steps=2)) == 0
-    # flags that are not of the training count as well, and what was trained is not trained again
+    # evaluation flags apply as well, and training is not repeated
     assert thunews.main(flags("--do_eval", "--do_predict", "--eval_all_checkpoints", per_gpu_eval_batch_size=5)) == 0
     out = place / "out"
     first, last = (tables(out / f"checkpoint-{number}") for number in (2, 4))
@@ -200,7 +200,7 @@ def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest
         file.write("更\n多\n")
     assert thunews.main(flags("--do_train", tokenizer_name="larger", max_steps=1)) == 2
     assert "the tokenizer has" in capsys.readouterr().err
-    assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was lost: it may begin
+    assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was written: it may start
 
 
 def test_a_length_without_room_for_a_text(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
