@@ -1,1 +1,1 @@
-"""Benchmarks: ratios measured side by side, in one run, with an interval."""
+"""Benchmarks: ratios of times and memory, measured side by side in one run, with confidence intervals."""

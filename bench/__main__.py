@@ -1,4 +1,4 @@
-"""Runs the benchmarks and says whether the figures hold: `python -m bench [NAME ..] [--quick]`."""
+"""Run the benchmarks and check that the figures stay within their bounds: `python -m bench [NAME ..] [--quick]`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ BENCHMARKS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which ones (default: all)")
-    parser.add_argument("--quick", action="store_true", help="few rounds: to see that it works, not to believe it")
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="benchmarks to run (default: all)")
+    parser.add_argument("--quick", action="store_true", help="few rounds: a smoke test, not a measurement")
     arguments = parser.parse_args()
     held = True
     for name in arguments.names or BENCHMARKS:

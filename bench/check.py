@@ -1,4 +1,4 @@
-"""What it costs to load and check a config, beside tomllib on the same text."""
+"""Benchmark loading and checking configs against tomllib on the same text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHAPES: dict[str, str] = {
     "30,000 splits": TASK + "".join(f"[task.datasets.s{i}]\nbatch_size = {i}\n" for i in range(30_000)),
     "50,000 plugins": "".join(f'[[plugins]]\ntype = "alchemy.plugins.Seeding"\nseed = {i}\n' for i in range(50_000)),
     "100,000 inline tables": f"x = [{', '.join(['{a = 1}'] * 100_000)}]\n",
-    "a text of 3 MB": f'x = "{"word " * 600_000}"\n',
+    "a 3 MB string": f'x = "{"word " * 600_000}"\n',
     "1,500 variants": OPTIM + "".join(f"[variant.v{i}.optim]\nlr = 0.{i:05d}1\n" for i in range(1500)),
 }
 
@@ -30,19 +30,19 @@ BOUND = 3.0  # times tomllib
 
 
 def figures(quick: bool = False) -> list[Figure]:
-    """CPU seconds of loading and checking a file with all of its variants, over those of tomllib."""
-    found = []
+    """Return the ratios of CPU time: loading and checking a file with all of its variants / tomllib."""
+    made = []
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, text) in enumerate(SHAPES.items()):
             file = Path(folder) / f"{number}.toml"
             file.write_text(HEAD + text)
-            _check(file)  # the sources of the parts are read by now
+            _check(file)  # warm up: reads the sources of the parts
             pairs = [
                 (_seconds(lambda: _check(file)), _seconds(lambda: tomllib.loads(file.read_text())))  # noqa: B023
                 for _ in range(3 if quick else 40)
             ]
-            found.append(ratio(f"check / tomllib: {name}", pairs, BOUND))
-    return found
+            made.append(ratio(f"check / tomllib: {name}", pairs, BOUND))
+    return made
 
 
 def _check(file: Path) -> None:

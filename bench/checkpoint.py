@@ -1,8 +1,8 @@
-"""What a checkpoint costs: how long training is kept waiting, against one `clone()` of the same tensors, and the whole
-save against `torch.save`. A model of 100 million parameters in 169 tensors with AdamW: 1.2 GB.
+"""Benchmark checkpoints: the time that a save blocks training against one `clone()` of the same tensors, and a
+complete save against `torch.save`. The model has 100 million parameters in 169 tensors, with AdamW: 1.2 GB.
 
-Only the copy keeps training waiting, so the paired blocks write to a disk that forgets; as many as fit in 100 s.
-The whole saves go to a real disk, and are forced to it on both sides.
+Training waits only for the copy, so the paired blocks write to a disk that discards everything, for at most 100 s.
+Complete saves write to a real disk, with fsync on both sides.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ WIDTH, LAYERS, WORDS = 768, 12, 20_000
 SECONDS = 100.0
 BLOCKED, CPU = "blocked by a save / clone(), wall", "blocked by a save / clone(), CPU"
 FIRST = "the first save, which needs new memory / clone() in new memory, CPU"
-TOTAL, MEMORY = "a whole save / torch.save and fsync, wall", "memory of a save / memory of its tensors"
+TOTAL, MEMORY = "a complete save / torch.save and fsync, wall", "memory of a save / memory of its tensors"
 
-Times = tuple[float, float]  # on the wall, and of the processor in the calling thread
+Times = tuple[float, float]  # wall time, and CPU time of the calling thread
 
 
 class Forgetful(Disk):
-    """Takes everything and writes nothing."""
+    """A disk that discards everything."""
 
     def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
         pass
@@ -43,7 +43,7 @@ class Forgetful(Disk):
 
 
 class Model:
-    """The parts of a run that are large."""
+    """The large parts of a run: model and optimizer."""
 
     def __init__(self, width: int, layers: int, words: int) -> None:
         self.module = nn.Sequential(nn.Embedding(words, width), *(self._layer(width) for _ in range(layers)))
@@ -82,7 +82,7 @@ def figures(quick: bool = False) -> list[Figure]:
         folder = Path(name)
         first = [blocks(model, tensors, folder, 1, prepare=trim)[0] for _ in range(3 if quick else 10)]
         later = blocks(model, tensors, folder, 6 if quick else 41)[1:]
-        whole = [one_whole(model, folder, size) for _ in range(3)]
+        whole = [time_complete_save(model, folder, size) for _ in range(3)]
     return [
         ratio(BLOCKED, [(ours[0], clone[0]) for ours, clone in later], 1.2),
         ratio(CPU, [(ours[1], clone[1]) for ours, clone in later], 1.2),
@@ -95,27 +95,27 @@ def figures(quick: bool = False) -> list[Figure]:
 def blocks(
     model: Model, tensors: list[Tensor], folder: Path, count: int, prepare: Callable[[], object] = lambda: None
 ) -> list[tuple[Times, Times]]:
-    """What a save and a clone take, in turn, with one keeper: its first save is the one that needs new memory."""
+    """Time a save and a clone in turns, with one `Checkpoints` object: only its first save allocates memory."""
     keeper = model.keeper(folder / "forgotten", Forgetful())
     rows: list[tuple[Times, Times]] = []
     end = time.monotonic() + SECONDS
     for update in range(count):
-        if time.monotonic() > end and len(rows) > 1:  # as many as fit: the figure says how many these were
+        if time.monotonic() > end and len(rows) > 1:  # the figure contains the number of pairs
             break
         where = Where(update + 1, 0, update)
         sides = {"ours": lambda where=where: keeper.after_update(where), "clone": lambda: [t.clone() for t in tensors]}
         times = {}
         for name in ("ours", "clone") if update % 2 else ("clone", "ours"):
             prepare()
-            times[name] = timed(sides[name])
-            keeper.saver.wait()  # its thread must not take the processor from the other side
+            times[name] = time_call(sides[name])
+            keeper.saver.wait()  # its thread must not compete with the other side
         rows.append((times["ours"], times["clone"]))
     keeper.close()
     shutil.rmtree(folder / "forgotten", ignore_errors=True)
     return rows
 
 
-def timed(call: Callable[[], Any]) -> Times:
+def time_call(call: Callable[[], Any]) -> Times:
     wall, cpu = time.perf_counter(), time.thread_time()
     kept = call()
     times = time.perf_counter() - wall, time.thread_time() - cpu
@@ -123,8 +123,8 @@ def timed(call: Callable[[], Any]) -> Times:
     return times
 
 
-def one_whole(model: Model, folder: Path, size: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Seconds of a whole save and of torch.save, and what ours takes of memory beside the tensors."""
+def time_complete_save(model: Model, folder: Path, size: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Time a complete save and torch.save; return (ours, theirs) in seconds, and (our extra memory, tensor size)."""
     before, begin = reset_peak(), time.perf_counter()
     keeper = model.keeper(folder / "state", Disk())
     keeper.after_update(Where(1, 0, 1))
@@ -138,8 +138,8 @@ def one_whole(model: Model, folder: Path, size: int) -> tuple[tuple[float, float
         os.fsync(file.fileno())
     theirs = time.perf_counter() - begin
     print(
-        f"a whole save: {ours:.2f} s and {memory / 1e9:.2f} GB of memory more; "
-        f"torch.save: {theirs:.2f} s and {(peak() - before) / 1e9:.2f} GB more"
+        f"complete save: {ours:.2f} s and {memory / 1e9:.2f} GB of extra memory; "
+        f"torch.save: {theirs:.2f} s and {(peak() - before) / 1e9:.2f} GB"
     )
     shutil.rmtree(folder / "state")
     (folder / "torch.pt").unlink()
@@ -147,14 +147,14 @@ def one_whole(model: Model, folder: Path, size: int) -> tuple[tuple[float, float
 
 
 def reset_peak() -> int:
-    """Memory in use now, from which the next peak is counted; what was freed before must not hide it."""
+    """Reset the peak to the memory in use now, after returning freed memory to the system; return it."""
     trim()
     Path("/proc/self/clear_refs").write_text("5")
     return peak()
 
 
 def trim() -> None:
-    """Gives back to the system what was freed."""
+    """Return freed memory to the system."""
     ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 

@@ -1,7 +1,7 @@
-"""The text template against TF-IDF with logistic regression: errors on test splits, and CPU seconds of a training.
+"""Compare the text template with TF-IDF and logistic regression: test errors, and CPU time.
 
-Both see the same csv files. Ours is `alchemy run` of a config without any setting of the model, three seeds; the other
-is scikit-learn with its defaults, on character or word 1-2-grams. Its second figure has the best C on dev.
+Both read the same CSV files. Ours is `alchemy run` with the default model and three seeds; the other is scikit-learn
+with its defaults, on character or word 1-2-grams. Its second accuracy is that of the C that is best on dev.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from alchemy.cli.starter.config import EPOCHS, MODELS, OPTIMIZERS
 from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError
 from bench.data import ALCHEMY, ROOT, SETS
-from bench.measure import Figure, measured
+from bench.measure import Figure, absolute
 
-SECONDS = 300  # of CPU time for a seed
+SECONDS = 300  # CPU time per seed
 LIMITS = (1, 3, 10, 30)  # values of C
 Pairs = list[tuple[str, str]]  # text and label
 
 
 class Splits(NamedTuple):
-    """A data set; `words` says that it is read by words, not by characters."""
+    """A dataset, tokenized into words if `words` is set, else into characters."""
 
     words: bool
     train: Pairs
@@ -42,17 +42,17 @@ class Splits(NamedTuple):
 
 
 def figures(quick: bool = False) -> list[Figure]:
-    found = []
+    made = []
     for name, read in READERS.items():
         try:
             splits = read()
         except (OSError, ImportError, AlchemyError) as error:
-            print(f"{name} is not measured: {error} (ALCHEMY_DATA names the folder of the data)")
+            print(f"{name}: skipped: {error} (set ALCHEMY_DATA to the folder of the data)")
             continue
         if quick:
             splits = splits._replace(train=splits.train[:500], dev=splits.dev[:200], test=splits.test[:200])
-        found += compare(name, splits, seeds=1 if quick else 3)
-    return found
+        made += compare(name, splits, seeds=1 if quick else 3)
+    return made
 
 
 def compare(name: str, splits: Splits, seeds: int) -> list[Figure]:
@@ -61,16 +61,16 @@ def compare(name: str, splits: Splits, seeds: int) -> list[Figure]:
     wrong = [round(100 * (1 - accuracy), 2) for accuracy, _ in runs]
     print(f"{name}: accuracy {', '.join(f'{accuracy:.4f}' for accuracy, _ in runs)}; TF-IDF {plain:.4f}", end="")
     print(f", with C = {limit} {best:.4f}")
-    told = f"{name}, errors of the template against those of TF-IDF (with C = {limit}: {100 * (1 - best):.2f})"
+    errors = f"{name}, errors of the template, bound by those of TF-IDF (with C = {limit}: {100 * (1 - best):.2f})"
     return [
-        measured(told, wrong, round(100 * (1 - plain), 2), "%"),
-        measured(f"{name}, CPU seconds of a seed", [seconds for _, seconds in runs], SECONDS, "s"),
+        absolute(errors, wrong, round(100 * (1 - plain), 2), "%"),
+        absolute(f"{name}, CPU time per seed", [seconds for _, seconds in runs], SECONDS, "s"),
     ]
 
 
 # -- both sides
 def config(words: bool) -> dict[str, Any]:
-    """What `alchemy new --kind text` writes, for three files."""
+    """Return the config that `alchemy new --kind text` writes, for three files."""
     reads = {"tokenizer": "Words", "learn": {"lower": True}} if words else {"tokenizer": "Characters"}
     files = {split: f"{split}.csv" for split in ("train", "dev", "test")}
     return {
@@ -82,7 +82,7 @@ def config(words: bool) -> dict[str, Any]:
 
 
 def train(splits: Splits, seed: int) -> tuple[float, float]:
-    """Accuracy on test of the weights that were best on dev, and the CPU seconds of training and test together."""
+    """Return the test accuracy of the weights that are best on dev, and the CPU seconds of training and testing."""
     with tempfile.TemporaryDirectory() as folder:
         for split in ("train", "dev", "test"):
             with open(Path(folder, f"{split}.csv"), "w", encoding="utf-8", newline="") as file:
@@ -101,7 +101,7 @@ def train(splits: Splits, seed: int) -> tuple[float, float]:
 
 
 def tfidf(splits: Splits) -> tuple[float, tuple[int, float]]:
-    """Accuracy on test with C = 1, and the value of C that is best on dev with the accuracy that it has on test."""
+    """Return the test accuracy with C = 1; and the C that is best on dev, with its test accuracy."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
@@ -120,7 +120,7 @@ def tfidf(splits: Splits) -> tuple[float, tuple[int, float]]:
 UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 
 
-def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
+def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     data = path.read_bytes()
     if path.suffix in UNPACK:
         data = UNPACK[path.suffix](data)
@@ -129,18 +129,18 @@ def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
 
 def titles() -> Splits:
     def read(name: str) -> Pairs:
-        return [(text, label) for text, label in (line.split("\t") for line in lines_of(folder / name))]
+        return [(text, label) for text, label in (line.split("\t") for line in read_lines(folder / name))]
 
     folder = SETS / "thucnews_title10"
     return Splits(False, read("train_first45k.txt.gz"), read("dev.txt"), read("test.txt"))
 
 
-def labeled(path: Path, encoding: str = "utf-8") -> Pairs:
-    return [(text, label) for label, text in (line.split(" ", 1) for line in lines_of(path, encoding))]
+def read_labeled(path: Path, encoding: str = "utf-8") -> Pairs:
+    return [(text, label) for label, text in (line.split(" ", 1) for line in read_lines(path, encoding))]
 
 
 def hold_out(rows: Pairs, share: float = 0.1) -> tuple[Pairs, Pairs]:
-    """The rows, shuffled, without a share of them, and that share."""
+    """Shuffle rows and split off a share of them; return the rest and the share."""
     rows = random.Random(0).sample(rows, len(rows))
     cut = int(share * len(rows))
     return rows[cut:], rows[:cut]
@@ -149,13 +149,15 @@ def hold_out(rows: Pairs, share: float = 0.1) -> tuple[Pairs, Pairs]:
 def questions() -> Splits:
     folder = SETS / "trec"
     return Splits(
-        True, *hold_out(labeled(folder / "TREC.train.all", "latin-1")), labeled(folder / "TREC.test.all", "latin-1")
+        True,
+        *hold_out(read_labeled(folder / "TREC.train.all", "latin-1")),
+        read_labeled(folder / "TREC.test.all", "latin-1"),
     )
 
 
 def sentences() -> Splits:
     folder = SETS / "sst2_sentences"
-    return Splits(True, *(labeled(folder / f"stsa.binary.{name}") for name in ("train.gz", "dev", "test")))
+    return Splits(True, *(read_labeled(folder / f"stsa.binary.{name}") for name in ("train.gz", "dev", "test")))
 
 
 def reviews() -> Splits:
@@ -170,21 +172,21 @@ def reviews() -> Splits:
 
 
 def relations() -> Splits:
-    """SemEval-2010 task 8 as plain texts, marks and all; the defaults were not chosen on it."""
+    """Read SemEval-2010 task 8 as plain text, with entity markers. It was not used to choose the defaults."""
     train, test = (
-        [(text, label) for label, text in (line.split("\t") for line in lines_of(SETS / "semeval2010_task8" / name))]
+        [(text, label) for label, text in (line.split("\t") for line in read_lines(SETS / "semeval2010_task8" / name))]
         for name in ("train.tsv.gz", "test.tsv")
     )
     return Splits(True, *hold_out(train), test)
 
 
 def names() -> Splits:
-    """Which kinds of names a sentence of the People's Daily has; the defaults were not chosen on it."""
+    """Read which kinds of names a sentence of the People's Daily contains. It was not used to choose the defaults."""
 
     def read(name: str) -> Pairs:
         rows: Pairs = []
         text, kinds = "", set[str]()
-        for line in [*lines_of(SETS / "ner_zh_peopledaily" / name), ""]:
+        for line in [*read_lines(SETS / "ner_zh_peopledaily" / name), ""]:
             sign, _, tag = line.partition(" ")
             if sign:
                 text, kinds = text + sign, kinds | {tag[2:]}

@@ -1,8 +1,8 @@
-"""What the loop costs: 5,000 steps of a small MLP, against plain PyTorch that reads the loss, clips and schedules.
+"""Benchmark the training loop: 5,000 steps of a small MLP against plain PyTorch that reads the loss, clips, schedules.
 
-The two take turns inside one process: the data set of our run, asked for the first batch of a block, does a block of
-plain steps first and reads the clock on both sides. So everything that our loop does is counted, and nothing else: the
-record, numbers, ledger, a checkpoint every 1,000 updates, random numbers by step, the guard against NaN, the live bar.
+Both take turns in one process: before the first batch of a block, the dataset of our run does a block of plain steps
+and reads the clock on both sides. The time of our side includes everything the loop does: record, metrics, ledger, a
+checkpoint every 1,000 updates, random numbers by step, the NaN check, the progress bar.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from alchemy.model import AlchemyModel
 from alchemy.pipeline import BeginStepPipeline, EndEpochPipeline, LstDataPipeline, SchedPipeline
 from alchemy.registry import resolve
 from alchemy.runner import run
-from bench.measure import Figure, measured, ratio, settle
+from bench.measure import Figure, absolute, ratio, settle
 
 EXTRA = tuple(f"metric_{number}" for number in range(50))
 STEPS, BLOCK, BATCH, LR, CLIP = 5000, 100, 32, 0.05, 1.0
@@ -40,7 +40,7 @@ def batches(count: int = 50) -> list[dict[str, torch.Tensor]]:
 
 
 class Plain:
-    """The loop that everybody writes: zero_grad, forward, backward, clip, step, schedule, and the loss read."""
+    """The usual training loop: zero_grad, forward, backward, clip, step, schedule, and reading the loss."""
 
     def __init__(self) -> None:
         self.model = mlp()
@@ -49,7 +49,7 @@ class Plain:
         self.data = batches()
 
     def barest_steps(self, count: int) -> float:
-        """Nothing but the update: what other frameworks have been measured against."""
+        """Do only the updates: the baseline of published measurements of other frameworks."""
         self.model.train()
         for i in range(count):
             batch = self.data[i % len(self.data)]
@@ -74,12 +74,12 @@ class Plain:
 
 
 class Turns(LstDataPipeline):
-    """Our batches; at the end of each block plain PyTorch takes its turn."""
+    """The batches of our run. Plain PyTorch takes its turn after each block."""
 
     pairs: list[tuple[float, float]] = []
     steps = STEPS
-    against = "steps"  # the method of Plain that takes turns with us
-    with_metrics = False  # whether every other block logs 50 metrics more at each step
+    against = "steps"  # the method of Plain to compare with
+    with_metrics = False  # log 50 more metrics per step in every other block
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Turns(LstDataPipeline):
             ours = time.process_time() - self.begin
             begin = time.process_time()
             self.plain(BLOCK)
-            if index:  # before the first one both sides were only warmed
+            if index:  # the first block only warms up both sides
                 Turns.pairs.append((ours, time.process_time() - begin))
             Small.metrics = EXTRA if Turns.with_metrics and index // BLOCK % 2 else ()
             self.begin = time.process_time()
@@ -104,7 +104,7 @@ class Turns(LstDataPipeline):
 
 @SchedPipeline.register()
 class Blocks(BeginStepPipeline):
-    """Before each block of our steps the loop of another class takes its turn: `plain` names it."""
+    """Run the loop of the class `plain` before each block of our steps, and time both."""
 
     pairs: list[tuple[float, float]] = []
 
@@ -126,7 +126,7 @@ class Blocks(BeginStepPipeline):
 class Small(AlchemyModel):
     """The same MLP as an alchemy model."""
 
-    metrics: tuple[str, ...] = ()  # what it logs at every step beside its loss
+    metrics: tuple[str, ...] = ()  # additional metrics to log at every step
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Small(AlchemyModel):
 
 @SchedPipeline.register()
 class Idle(EndEpochPipeline):
-    """A pipe that has nothing to do at a step."""
+    """A pipe that does nothing at a step."""
 
     def __call__(self, **kwargs: Any) -> dict[str, Any]:
         return kwargs
@@ -170,16 +170,16 @@ def config(log_dir: str, idle_pipes: int) -> dict[str, Any]:
 
 
 def measure(steps: int, idle_pipes: int, against: str = "steps") -> list[tuple[float, float]]:
-    """Pairs of (ours, plain) CPU seconds a block, with everything on that the loop can do for its user."""
+    """Return pairs of (ours, plain) CPU seconds per block, with all features of the loop enabled."""
     Turns.pairs, Turns.steps, Turns.against = [], steps, against
-    os.environ["TTY_COMPATIBLE"] = "1"  # the bar is drawn as on a terminal
+    os.environ["TTY_COMPATIBLE"] = "1"  # draw the progress bar as on a terminal
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         run([config(folder, idle_pipes)], device=[-1], raise_errors=True)
     return Turns.pairs[1:]
 
 
 def cost_of_metrics(steps: int) -> list[float]:
-    """Microseconds a step, CPU of the process, that a block with 50 metrics takes more than the one before it."""
+    """Return the extra CPU microseconds per step of each block with 50 metrics, compared with the block before it."""
     Turns.with_metrics = True
     try:
         blocks = [ours for ours, _ in measure(steps, 0)]
@@ -192,9 +192,11 @@ def figures(quick: bool = False) -> list[Figure]:
     torch.set_num_threads(1)
     steps = 1000 if quick else STEPS
     return [
-        ratio("loop, all on / plain PyTorch that reads, clips, schedules", settle(lambda: measure(steps, 0)), 1.05),
+        ratio(
+            "loop, all features / plain PyTorch that reads, clips, schedules", settle(lambda: measure(steps, 0)), 1.05
+        ),
         ratio("the same with 20 idle pipes", settle(lambda: measure(steps, 20)), 1.05),
-        # 1.05 of the loop above, which itself is about 1.5 of the barest
-        measured("50 more metrics at every step", cost_of_metrics(steps), 60, "us"),
-        ratio("the same / the barest loop", settle(lambda: measure(steps, 0, "barest_steps")), 1.6),
+        absolute("50 more metrics at every step", cost_of_metrics(steps), 60, "us"),
+        # 1.05 times the first loop, which takes about 1.5 times as long as the minimal one
+        ratio("the same / the minimal loop", settle(lambda: measure(steps, 0, "barest_steps")), 1.6),
     ]

@@ -1,4 +1,4 @@
-"""How a figure is measured: paired blocks, the median, a bootstrap interval, and the load of the machine."""
+"""Compute figures from paired measurements: the median, its bootstrap interval, and the load of the machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 RESAMPLES = 2000
-PAIRS, HALF_WIDTH = 40, 0.03  # the fewest pairs of a ratio, and how far its interval may reach to either side
+PAIRS, HALF_WIDTH = 40, 0.03  # minimum number of pairs, and largest half-width of the interval
 
 
 @dataclass
 class Figure:
-    """One figure and the bound it must keep: it holds when the far end of its interval does."""
+    """A figure and its upper bound. It holds if its whole interval is within the bound."""
 
     name: str
     value: float
@@ -44,12 +44,12 @@ class Figure:
 
 
 def ratio(name: str, pairs: Sequence[tuple[float, float]], bound: float) -> Figure:
-    """How many times the second of each pair the first one is."""
+    """Return the figure of the ratio first / second over all pairs."""
     return _figure(name, [ours / other for ours, other in pairs], bound, "x")
 
 
 def settle(draw: Callable[[], Sequence[tuple[float, float]]], cap: int = 400) -> list[tuple[float, float]]:
-    """Pairs, drawn until the interval of their median ratio is narrow enough, or there are `cap` of them."""
+    """Draw pairs until the interval of their median ratio is narrow enough, or until there are `cap` pairs."""
     pairs: list[tuple[float, float]] = []
     while len(pairs) < cap:
         pairs += draw()
@@ -60,12 +60,12 @@ def settle(draw: Callable[[], Sequence[tuple[float, float]]], cap: int = 400) ->
 
 
 def difference(name: str, pairs: Sequence[tuple[float, float]], bound: float) -> Figure:
-    """How much more than the second of each pair the first one is, in seconds."""
+    """Return the figure of the difference first - second over all pairs, in seconds."""
     return _figure(name, [ours - other for ours, other in pairs], bound, "s")
 
 
-def measured(name: str, values: Sequence[float], bound: float, unit: str) -> Figure:
-    """A value that has nothing beside it."""
+def absolute(name: str, values: Sequence[float], bound: float, unit: str) -> Figure:
+    """Return the figure of values that are not compared with anything."""
     return _figure(name, list(values), bound, unit)
 
 
@@ -75,7 +75,7 @@ def _figure(name: str, values: list[float], bound: float, unit: str) -> Figure:
 
 
 def interval(values: list[float], statistic: Callable[[list[float]], float]) -> tuple[float, float]:
-    """The bootstrap 95 % interval of a statistic."""
+    """Return the 95 % bootstrap interval of a statistic."""
     draw = random.Random(0)
     again = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return again[int(0.025 * RESAMPLES)], again[int(0.975 * RESAMPLES)]

@@ -1,8 +1,8 @@
-"""What a project pays that was made by `alchemy new`: its data path, `Pad`, an evaluation, a save, busy neighbors.
+"""Benchmark a project made by `alchemy new`: data loading, `Pad`, an evaluation, a save, and a busy machine.
 
-The config and the network are those of the template, with more points, so that an epoch has 500 steps. Plain PyTorch
-reads the same points as tensors with torch's DataLoader and its default collate, and takes turns with us inside one
-process: a pipe of the schedule does a block of plain steps after every block of ours, and reads the CPU clock.
+Config and network are those of the template, with more points, so that an epoch has 500 steps. Plain PyTorch reads the
+same points as tensors with torch's DataLoader and its default collate function. Both take turns in one process: a
+scheduler pipe does a block of plain steps after every block of ours, and reads the CPU clock.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from alchemy.loop import evaluate
 from alchemy.pipeline import BeginStepPipeline, SchedPipeline
 from alchemy.runner import run
 from bench.loop import measure as measure_loop
-from bench.measure import Figure, measured, ratio, settle
+from bench.measure import Figure, absolute, ratio, settle
 
 POINTS, BATCH, BLOCK = 16_000, 32, 100
 Pairs = list[tuple[float, float]]
 
 
 class Plain:
-    """The same training and the same evaluation as a script."""
+    """The same training and evaluation as a plain script."""
 
     def __init__(self) -> None:
         self.model = nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 3))
@@ -86,9 +86,9 @@ def _samples(split: str) -> list[dict[str, Any]]:
 
 @SchedPipeline.register()
 class Turns(BeginStepPipeline):
-    """Lets plain PyTorch take its turn after every block, and evaluates and saves between blocks where that is asked.
+    """Measure `work` after every block of steps: `steps`, `evaluation` or `save`.
 
-    `work` is what is measured: `steps`, `evaluation` or `save`.
+    `steps` and `evaluation` are compared with plain PyTorch.
     """
 
     pairs: Pairs = []
@@ -108,7 +108,7 @@ class Turns(BeginStepPipeline):
             else:
                 context = current_run()
                 pair = (_seconds(lambda: context.checkpoints.save(context.where, "bench")), 1.0)
-            if self.step > BLOCK:  # before, both sides were only warmed
+            if self.step > BLOCK:  # the first block only warms up both sides
                 Turns.pairs.append(pair)
             self.begin = time.process_time()
         self.step += 1
@@ -123,7 +123,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @contextlib.contextmanager
 def _new_project() -> Iterator[Path]:
-    """A project of the template in a folder of its own, which is the current one meanwhile."""
+    """Make a project from the template in a temporary folder, and change into it."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         for place, text in project("bench").items():
             Path(place).parent.mkdir(parents=True, exist_ok=True)
@@ -137,12 +137,12 @@ def _new_project() -> Iterator[Path]:
 
 
 def _pairs(work: str, blocks: int) -> Pairs:
-    """CPU seconds of (ours, plain) in one run of the template's config."""
+    """Return pairs of (ours, plain) CPU seconds from one run of the template's config."""
     cfg = prepare_cfg("train.toml")
     pipes = [{"type": "bench.project.Turns", "work": work}]
     cfg["sched"] |= {"epochs": -(-blocks * BLOCK * BATCH // POINTS), "pipes": pipes}
     Turns.pairs = []
-    os.environ["TTY_COMPATIBLE"] = "1"  # the bar is drawn as on a terminal
+    os.environ["TTY_COMPATIBLE"] = "1"  # draw the progress bar as on a terminal
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         run([cfg], device=[-1], raise_errors=True)
     return Turns.pairs
@@ -152,8 +152,8 @@ def _ids(draw: random.Random, length: int) -> list[int]:
     return [draw.randrange(1000) for _ in range(length)]
 
 
-def _collated(samples: list[dict[str, Any]], plain: Callable[[Any], object]) -> Callable[[], Pairs]:
-    """Draws a pair of `Pad` and plain NumPy, each on the same batch 200 times."""
+def _time_collate(samples: list[dict[str, Any]], plain: Callable[[Any], object]) -> Callable[[], Pairs]:
+    """Return a function that times `Pad` and plain NumPy in turns, each 200 times on the same batch."""
     pad = Pad()
 
     def draw() -> Pairs:
@@ -163,7 +163,7 @@ def _collated(samples: list[dict[str, Any]], plain: Callable[[Any], object]) -> 
             pairs.append((ours, _seconds(lambda: [plain(samples) for _ in range(200)])))
         return pairs
 
-    draw()  # warms both
+    draw()  # warm up both sides
     return draw
 
 
@@ -193,7 +193,7 @@ def _pad_figures(cap: int) -> list[Figure]:
         "Pad / plain NumPy, ragged arrays of ids": (arrays, pad_ragged),
         "Pad / plain NumPy, fixed arrays": (fixed, stack_fixed),
     }
-    return [ratio(name, settle(_collated(batch, plain), cap), 1.5) for name, (batch, plain) in cases.items()]
+    return [ratio(name, settle(_time_collate(batch, plain), cap), 1.5) for name, (batch, plain) in cases.items()]
 
 
 @contextlib.contextmanager
@@ -215,13 +215,15 @@ def figures(quick: bool = False) -> list[Figure]:
         steps = settle(lambda: _pairs("steps", blocks), cap)
         made.append(ratio("the template's training / DataLoader, default_collate and a plain loop", steps, 1.10))
         made.append(
-            ratio("an evaluation of 150 points / a plain one", settle(lambda: _pairs("evaluation", blocks), cap), 15)
+            ratio(
+                "evaluating 150 points / a plain evaluation loop", settle(lambda: _pairs("evaluation", blocks), cap), 15
+            )
         )
         saves = [1000 * ours for ours, _ in _pairs("save", blocks)]
-        made.append(measured("a save of the template's training, CPU of the process", saves, 15, "ms"))
+        made.append(absolute("saving a checkpoint of the template, CPU of the process", saves, 15, "ms"))
     with _busy_neighbors():
         pairs = settle(lambda: measure_loop(blocks * 100, 0), cap)
         made.append(
-            ratio("loop, all on, beside two busy processes / plain PyTorch that reads, clips, schedules", pairs, 1.10)
+            ratio("loop, all features, two busy processes / plain PyTorch that reads, clips, schedules", pairs, 1.10)
         )
     return made

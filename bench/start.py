@@ -1,4 +1,4 @@
-"""What it costs to start: commands that must answer in a blink, and a training up to its second step."""
+"""Benchmark startup: commands that must answer instantly, and training up to its second step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = {
 }
 
 
-# the template's first two steps, as a script that imports no more than it needs
+# the first two steps of the template as a script with minimal imports
 PLAIN = """
 import csv
 import torch
@@ -44,7 +44,7 @@ for _ in range(2):
 """
 
 
-# a part of the project that ends the process after its second step, before anything is evaluated or saved
+# a pipe that ends the process after the second step, before anything is evaluated or saved
 LEAVE = """
 import os
 from alchemy.pipeline import EndStepPipeline, SchedPipeline
@@ -62,7 +62,7 @@ class Leave(EndStepPipeline):
 
 
 def _second_step(rounds: int) -> Figure:
-    """CPU seconds of `alchemy run` on the template up to the second step, above those of the script."""
+    """Measure the CPU seconds of `alchemy run` on the template up to the second step, minus those of the script."""
     pairs = []
     with tempfile.TemporaryDirectory() as name:
         for place, text in {**project("bench"), "src/leave.py": LEAVE}.items():
@@ -71,11 +71,11 @@ def _second_step(rounds: int) -> Figure:
         ours = [ALCHEMY, "run", "train.toml", "--set", 'sched.pipes=[{type="src.leave.Leave"}]']
         for _ in range(rounds):
             pairs.append((cpu_seconds(ours, name), cpu_seconds([sys.executable, "-c", PLAIN], name)))
-    return difference("alchemy run up to the second step / the same as a script", pairs, 0.4)
+    return difference("alchemy run up to the second step, minus the same as a script", pairs, 0.4)
 
 
 def figures(quick: bool = False) -> list[Figure]:
-    """CPU seconds of each command above those of `python -c pass`, measured in turn."""
+    """Measure the CPU seconds of each command minus those of `python -c pass`, in turns."""
     rounds = 5 if quick else 40
     pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(rounds):
@@ -87,11 +87,11 @@ def figures(quick: bool = False) -> list[Figure]:
 
 
 def cpu_seconds(command: list[str], folder: Path | str = DEMO) -> float:
-    """User and system time of a process and its children."""
+    """Return the user and system time of a process and its children."""
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+        raise RuntimeError(f"{' '.join(command)} exited with code {process.returncode}")
     return usage.ru_utime + usage.ru_stime

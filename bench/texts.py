@@ -1,7 +1,7 @@
-"""Training of text classifiers: a small BERT against a hand-written loop, and batches of like length against padding.
+"""Benchmark text classification: a small BERT against a hand-written loop, and sorting by length against padding.
 
-The BERT is a folder of transformers with random weights: 2 layers, 128 wide. The loop takes turns with ours in one
-process, as in `bench.loop`, on made-up texts of 32 tokens. Batches of like length are those of the titles of THUCNews.
+The BERT is a transformers model with random weights, 2 layers and width 128. The loop takes turns with ours in one
+process, as in `bench.loop`, on random text of 32 tokens. Batches of similar length contain titles of THUCNews.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from bench.measure import Figure, ratio
 
 TITLES = SETS / "thucnews_title10" / "train_first45k.txt.gz"
 LENGTH, BATCH, BLOCK, CLASSES = 32, 128, 4, 10
-EPOCH = 16 * BATCH  # titles of a block; with more of them less is padded
+EPOCH = 16 * BATCH  # titles per sorting block; a larger block needs less padding
 LR, CLIP, WARMUP, DROPOUT = 5e-5, 1.0, 10, 0.1
 SPECIALS = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]"}
 
 
 def figures(quick: bool = False) -> list[Figure]:
     torch.set_num_threads(1)
-    os.environ["TTY_COMPATIBLE"] = "1"  # the bar is drawn as on a terminal
+    os.environ["TTY_COMPATIBLE"] = "1"  # draw the progress bar as on a terminal
     pairs = 2 if quick else 40
-    found = [ratio("training a small BERT / plain PyTorch, CPU", against_plain(pairs), 1.03)]
+    made = [ratio("training a small BERT / plain PyTorch, CPU", compare_with_plain(pairs), 1.03)]
     if not TITLES.is_file():
-        print(f"no THUCNews in {SETS}: batches of like length are not measured (ALCHEMY_DATA names another folder)")
-        return found
-    name = "titles in batches of like length / padded to 32, CPU (0.8 is 1.25 times the samples a second)"
-    return [*found, ratio(name, against_padding(pairs), 0.8)]
+        print(f"THUCNews not found in {SETS}: skipping batches of similar length (set ALCHEMY_DATA to another folder)")
+        return made
+    name = "titles in batches of similar length / padded to 32, CPU (0.8 is 1.25 times the samples per second)"
+    return [*made, ratio(name, compare_with_padding(pairs), 0.8)]
 
 
-# -- what both figures train
+# -- shared by both figures
 @contextlib.contextmanager
-def prepared(rows: list[list[str]]) -> Iterator[None]:
-    """The current folder is one with the rows, the tokenizer of their characters, and a BERT for it."""
-    from transformers import BertConfig, BertModel, logging  # here: the other benchmarks need not wait for it
+def prepare(rows: list[list[str]]) -> Iterator[None]:
+    """Change into a temporary folder with the rows, a character tokenizer trained on them, and a BERT."""
+    from transformers import BertConfig, BertModel, logging  # imported here because it is slow
 
     logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -103,14 +103,14 @@ def config(task: str, splits: dict[str, Any], epochs: int, **pipe: Any) -> dict[
     }
 
 
-def trained(config: dict[str, Any]) -> None:
+def train(config: dict[str, Any]) -> None:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         run([config], device=[-1], raise_errors=True)
 
 
-# -- against a loop written by hand
+# -- comparison with a hand-written loop
 class Net(nn.Module):
-    """The model that everybody writes over a BERT."""
+    """The usual classifier on top of BERT."""
 
     def __init__(self, folder: str) -> None:
         from transformers import BertModel
@@ -124,31 +124,31 @@ class Net(nn.Module):
         return scores_BC
 
 
-def encoded() -> list[tuple[Tensor, int]]:
-    """The samples, encoded beforehand; the other side has its cache."""
+def encode_all() -> list[tuple[Tensor, int]]:
+    """Encode all samples in advance, as the cache does on our side."""
     tokenizer = load_tokenizer("characters")
     rows = [line.split("\t") for line in Path("train.tsv").read_text("utf-8").splitlines()]
     ids = [[tokenizer.bos, *tokenizer.encode(text), tokenizer.eos] for text, _ in rows]
     return [(torch.tensor(row), int(label)) for row, (_, label) in zip(ids, rows)]
 
 
-def collated(samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor, Tensor]:
+def collate(samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor, Tensor]:
     ids_BT = pad_sequence([ids for ids, _ in samples], batch_first=True)
     return ids_BT, (ids_BT != 0).long(), torch.tensor([label for _, label in samples])
 
 
 class Plain:
-    """The loop that everybody writes: zero_grad, forward, backward, clip, step, schedule, and the loss read."""
+    """The usual training loop: zero_grad, forward, backward, clip, step, schedule, and reading the loss."""
 
     def __init__(self) -> None:
-        samples: Any = encoded()  # a list is a data set, whatever its type says
+        samples: Any = encode_all()  # Any: DataLoader accepts a list, its type hints do not
         updates = len(samples) // BATCH
         self.model = Net("bert").train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LR, fused=True)
         self.sched = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: min(step / WARMUP, max(0.0, (updates - step) / (updates - WARMUP)))
         )
-        self.batches = iter(DataLoader(samples, batch_size=BATCH, shuffle=True, collate_fn=collated))
+        self.batches = iter(DataLoader(samples, batch_size=BATCH, shuffle=True, collate_fn=collate))
 
     def steps(self, count: int) -> float:
         total = 0.0
@@ -164,8 +164,8 @@ class Plain:
         return total
 
 
-def against_plain(pairs: int) -> list[tuple[float, float]]:
-    """Pairs of (ours, plain) CPU seconds of a block, of one epoch; in the first two both sides were only warmed."""
+def compare_with_plain(pairs: int) -> list[tuple[float, float]]:
+    """Return pairs of (ours, plain) CPU seconds per block of one epoch, without the two warm-up blocks."""
     draw = random.Random(0)
     signs = [chr(0x4E00 + place) for place in range(3000)]
     rows = [
@@ -174,15 +174,15 @@ def against_plain(pairs: int) -> list[tuple[float, float]]:
     ]
     loop.Blocks.pairs = []
     turns = {"type": "bench.loop.Blocks", "plain": "bench.texts.Plain", "block": BLOCK}
-    with prepared(rows):
-        trained(config("alchemy.tasks.Classification", {"train": split(batch_size=BATCH)}, 1, **turns))
+    with prepare(rows):
+        train(config("alchemy.tasks.Classification", {"train": split(batch_size=BATCH)}, 1, **turns))
     return loop.Blocks.pairs[2:]
 
 
-# -- against padding
+# -- comparison with padding
 @AlchemyTask.register()
 class Sides(Classification):
-    """Trains on `train` and on `padded` in turns, an epoch each, and counts titles, tokens, and places for tokens."""
+    """Train on `train` and `padded` in alternating epochs, and count titles, tokens and padded positions."""
 
     counts: dict[str, list[tuple[int, int, int]]] = {}
 
@@ -202,7 +202,7 @@ class Sides(Classification):
 
 @SchedPipeline.register()
 class Epochs(EndEpochPipeline):
-    """The CPU seconds of each epoch."""
+    """Measure the CPU seconds of each epoch."""
 
     seconds: list[float] = []
 
@@ -216,18 +216,18 @@ class Epochs(EndEpochPipeline):
         return kwargs
 
 
-def against_padding(pairs: int) -> list[tuple[float, float]]:
-    """Pairs of (like length, padded to 32) CPU seconds for the same titles; the first epochs only warm both sides."""
+def compare_with_padding(pairs: int) -> list[tuple[float, float]]:
+    """Return pairs of (similar length, padded to 32) CPU seconds for the same titles, without the warm-up epochs."""
     with gzip.open(TITLES, "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in itertools.islice(file, EPOCH)]
     fixed = {"max_length": LENGTH, "fixed": True}
     wide = {"type": "alchemy.data.collate.Pad", "fields": {"input_ids": {**fixed, "mask": "mask"}, "segments": fixed}}
     splits = {"train": split(max_sentences=BATCH), "padded": split(batch_size=BATCH, collate_fn=wide)}
     Epochs.seconds, Sides.counts = [], {side: [] for side in splits}
-    with prepared(rows):
-        trained(config("bench.texts.Sides", splits, 2 * pairs + 2, type="bench.texts.Epochs"))
-    for name, side in (("of like length", "train"), ("padded to 32", "padded")):
+    with prepare(rows):
+        train(config("bench.texts.Sides", splits, 2 * pairs + 2, type="bench.texts.Epochs"))
+    for name, side in (("similar length", "train"), ("padded to 32", "padded")):
         titles, tokens, places = map(sum, zip(*Sides.counts[side]))
         rest = 1 - tokens / places
-        print(f"{name}: {tokens / titles:.1f} tokens a title, in rows of {places / titles:.1f}, {rest:.1%} padding")
+        print(f"{name}: {tokens / titles:.1f} tokens per title, in rows of {places / titles:.1f}, {rest:.1%} padding")
     return list(zip(Epochs.seconds[2::2], Epochs.seconds[3::2], strict=True))

@@ -1,4 +1,4 @@
-"""What it costs to log a number: `run.metrics.log`, and `run.log`, which puts a row into the record."""
+"""Benchmark logging: `run.metrics.log`, `run.log`, which writes a row to the record, and the ledger."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LEDGER = "the ledger, an update of 32 samples, mean CPU time"
 
 
 def latencies(call: Callable[[], None], calls: int, clock: Callable[[], int] = time.perf_counter_ns) -> list[float]:
-    """Microseconds of each call, by the clock on the wall: what a training step would have waited."""
-    found = []
+    """Return the microseconds of each call, by default in wall time: the delay of a training step."""
+    made = []
     for _ in range(calls):
         begin = clock()
         call()
-        found.append((clock() - begin) / 1000)
-    return found
+        made.append((clock() - begin) / 1000)
+    return made
 
 
 def quantile(share: float) -> Callable[[list[float]], float]:
@@ -36,7 +36,7 @@ def quantile(share: float) -> Callable[[list[float]], float]:
 
 
 def over_blocks(name: str, times: list[float], bound: float, statistic: Callable[[list[float]], float]) -> Figure:
-    """The median, over blocks of calls, of what each block comes to."""
+    """Return the median of a statistic over blocks of calls."""
     blocks = [statistic(times[at : at + BLOCK]) for at in range(0, len(times), BLOCK)]
     low, high = interval(blocks, statistics.median)
     return Figure(name, statistics.median(blocks), low, high, bound, "us", len(blocks), os.getloadavg()[0])
@@ -60,16 +60,16 @@ def figures(quick: bool = False) -> list[Figure]:
             update = next(numbers)
             ledger.add_step(IDS)
             ledger.close_update(update, 0)
-            if update % 10 == 0:  # as often as numbers are logged
+            if update % 10 == 0:  # as often as metrics are logged
                 ledger.flush()
 
-        found = []
-        for name, call in {"run.metrics.log of a tensor": log_mean, "run.log of a row of 10 numbers": log_row}.items():
+        made = []
+        for name, call in {"run.metrics.log of a tensor": log_mean, "run.log of a row of 10 metrics": log_row}.items():
             times = latencies(call, calls)
-            found += [over_blocks(f"{name}, p{share * 100:g}", times, 100.0, quantile(share)) for share in (0.5, 0.99)]
+            made += [over_blocks(f"{name}, p{share * 100:g}", times, 100.0, quantile(share)) for share in (0.5, 0.99)]
         times = latencies(close_update, calls, time.thread_time_ns)
-        found.append(over_blocks(LEDGER, times, 10.0, statistics.fmean))
+        made.append(over_blocks(LEDGER, times, 10.0, statistics.fmean))
         run.metrics.turn_over()
         record.finish("finished")
         ledger.close()
-    return found
+    return made

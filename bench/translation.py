@@ -1,8 +1,8 @@
-"""Translation: training against a hand-written loop, and beam search against those of transformers and CTranslate2.
+"""Benchmark translation: training against a hand-written loop, and beam search against transformers and CTranslate2.
 
-Searches are processes of their own that take turns, two threads each (`bench.writers`): those that are measured against
-ours use the memory of the process as they do for their users. The loop takes turns with ours in one process, on the
-same batches of Multi30k, as in `bench.texts`.
+Each search runs in a separate process with two threads, and takes turns with the others (`bench.writers`), so that each
+library uses its default memory settings. The hand-written loop takes turns with ours in one process, on the same
+batches of Multi30k, as in `bench.texts`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from alchemy.tasks import Translation
 from bench import loop
 from bench.data import SETS
 from bench.measure import Figure, ratio
-from bench.texts import trained
+from bench.texts import train
 from bench.turns import turns
 from bench.writers import SENTENCES, SHAPE, network
 
@@ -39,26 +39,26 @@ SEARCHES = ("alchemy", "transformers", "ctranslate2 float32", "ctranslate2 int8"
 
 
 def figures(quick: bool = False) -> list[Figure]:
-    os.environ["TTY_COMPATIBLE"] = "1"  # the bar is drawn as on a terminal
+    os.environ["TTY_COMPATIBLE"] = "1"  # draw the progress bar as on a terminal
     rounds = 2 if quick else 20
-    found = [*searches(rounds), kept(rounds)]
+    made = [*measure_searches(rounds), compare_allocators(rounds)]
     if not PIECES.is_dir():
-        print(f"no Multi30k in {SETS}: training is not measured (ALCHEMY_DATA names another folder)")
-        return found
-    name = "training a Transformer / plain PyTorch, wall (1.031 is 0.97 times the tokens a second)"
-    return [*found, ratio(name, against_plain(rounds), 1.031)]
+        print(f"Multi30k not found in {SETS}: skipping training (set ALCHEMY_DATA to another folder)")
+        return made
+    name = "training a Transformer / plain PyTorch, wall (1.031 is 0.97 times the tokens per second)"
+    return [*made, ratio(name, compare_with_plain(rounds), 1.031)]
 
 
 # -- searches
-def searches(rounds: int) -> list[Figure]:
+def measure_searches(rounds: int) -> list[Figure]:
     with turns("bench.writers", SEARCHES, THREADS) as ways:
         before = {way.name: way.ask(2)[1] for way in ways}
         rows = [{way.name: way.ask(TOKENS) for way in ways} for _ in range(rounds)]
         for name in SEARCHES:
             seconds = statistics.median(row[name][0] for row in rows)
             memory = (rows[-1][name][1] - before[name]) / SENTENCES
-            told = f"{SENTENCES / seconds:.1f} sentences/s, {memory:.2f} MiB more memory a sentence"
-            print(f"{name}: {told} than for 2 tokens")
+            speed = f"{SENTENCES / seconds:.1f} sentences/s"
+            print(f"{name}: {speed}, {memory:.2f} MiB more memory per sentence than for 2 tokens")
         long = [(ways[0].ask(4 * TOKENS)[0] / 4, row["alchemy"][0]) for row in rows[: max(2, rounds // 4)]]
 
     def against(other: str) -> list[tuple[float, float]]:
@@ -66,31 +66,31 @@ def searches(rounds: int) -> list[Figure]:
 
     return [
         ratio(f"beam search, {TOKENS} tokens / HF generate, wall", against("transformers"), 0.5),
-        # as near as PyTorch allows
+        # PyTorch does not get closer than this
         ratio("the same / CTranslate2 in float32, wall", against("ctranslate2 float32"), 1.5),
         ratio(
             "CTranslate2 in int8 / HF generate, wall", [(row[SEARCHES[3]][0], row[SEARCHES[1]][0]) for row in rows], 0.5
         ),
-        ratio(f"a token of {4 * TOKENS} / one of {TOKENS}, wall", long, 1.25),
+        ratio(f"time per token of {4 * TOKENS} / of {TOKENS}, wall", long, 1.25),
     ]
 
 
-def kept(rounds: int) -> Figure:
-    """What it gives to keep the memory of a step for the next one; the lengths of rows change, as in a training."""
+def compare_allocators(rounds: int) -> Figure:
+    """Compare steps that keep freed memory for the next step with steps that return it, on rows of varying length."""
     lengths = [8, 11, 13, 14, 16, 18, 22, 31]
     with turns("bench.writers", ("step, memory kept", "step"), 1) as ways:
         for way in ways:
             way.ask(16)
         pairs = [tuple(way.ask(lengths[place % len(lengths)])[0] for way in ways) for place in range(rounds)]
         memory = [way.ask(16)[1] for way in ways]
-    print(f"the most memory of a training: kept {memory[0]:.0f} MiB, given back {memory[1]:.0f} MiB")
-    return ratio("a step with memory kept / given back, wall, 1 thread", pairs, 0.95)
+    print(f"peak memory of training: {memory[0]:.0f} MiB if kept, {memory[1]:.0f} MiB if returned")
+    return ratio("a step with memory kept / returned, wall, 1 thread", pairs, 0.95)
 
 
-# -- training against a loop written by hand
+# -- training, compared with a hand-written loop
 @AlchemyTask.register()
 class Watched(Translation):
-    """Takes its batches along."""
+    """Keep the batches for the other side."""
 
     seen: list[Any] = []
 
@@ -100,7 +100,7 @@ class Watched(Translation):
 
 
 class Plain:
-    """The loop that everybody writes, on the batches that ours has just had."""
+    """The usual training loop, on the batches that our loop has just processed."""
 
     def __init__(self) -> None:
         self.model = network().train()
@@ -146,29 +146,29 @@ def config(updates: int) -> dict[str, Any]:
     }
 
 
-def against_plain(pairs: int) -> list[tuple[float, float]]:
-    """Pairs of (ours, plain) seconds of a block; in the first two both sides were only warmed."""
+def compare_with_plain(pairs: int) -> list[tuple[float, float]]:
+    """Return pairs of (ours, plain) seconds per block, without the two warm-up blocks."""
     torch.set_num_threads(THREADS)
     loop.Blocks.pairs, Watched.seen = [], []
     sides = [part for side in ("en", "de") for part in ("--side", f"{side}={PIECES / f'train.{side}.gz'}")]
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         main(["data", "build", "train", *sides, "--joined"])
-        tell_waste({side: Corpus(f"train.{side}").lengths for side in ("en", "de")})
-        trained(config((pairs + 2) * BLOCK + 1))
+        print_padding({side: Corpus(f"train.{side}").lengths for side in ("en", "de")})
+        train(config((pairs + 2) * BLOCK + 1))
     tokens = sum(int(batch["target_lengths"].sum()) for batch in Watched.seen[2 * BLOCK : -1])
     seconds = [sum(part) for part in zip(*loop.Blocks.pairs[2:])]
-    told = [f"{name} {tokens / total:,.0f}" for name, total in zip(("alchemy", "plain"), seconds)]
-    print(f"target tokens/s: {', '.join(told)}")
+    speeds = [f"{name} {tokens / total:,.0f}" for name, total in zip(("alchemy", "plain"), seconds)]
+    print(f"target tokens/s: {', '.join(speeds)}")
     return loop.Blocks.pairs[2:]
 
 
-def tell_waste(lengths: Mapping[str, np.ndarray]) -> None:
-    """What batches of like length leave empty, what those in the order of the data would, and what sorting costs."""
+def print_padding(lengths: Mapping[str, np.ndarray]) -> None:
+    """Print the share of padding with and without sorting by length, and the time of making the batches."""
     tokens = sum(int(column.sum()) for column in lengths.values())
     for sorted_ in (True, False):
         begin = time.perf_counter()
         batches = list(Budget(lengths, max_tokens=4096, sort_by_length=sorted_).from_batch(0, seed=0))
         seconds = time.perf_counter() - begin
         places = sum(len(batch) * int(column[batch].max()) for batch in batches for column in lengths.values())
-        how = "of like length" if sorted_ else "in the order of the data"
-        print(f"{len(batches)} batches {how}, made in {1000 * seconds:.0f} ms: {1 - tokens / places:.1%} padding")
+        order = "by length" if sorted_ else "in data order"
+        print(f"{len(batches)} batches {order}, made in {1000 * seconds:.0f} ms: {1 - tokens / places:.1%} padding")

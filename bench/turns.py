@@ -1,4 +1,4 @@
-"""Processes that take turns: each holds one way to do some work, does it when it is asked to, and tells the time."""
+"""Run implementations in separate processes that take turns: each does its work on request and reports the time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-Work = Callable[[int], object]  # is given the size that is asked for
+Work = Callable[[int], object]  # takes the size of the work
 
 
 class Turn:
-    """A process that waits for its turn, with threads of its own."""
+    """A process that waits for its turn, with its own number of threads."""
 
     def __init__(self, module: str, name: str, threads: int) -> None:
         self.name = name
@@ -27,12 +27,12 @@ class Turn:
         )
 
     def ask(self, size: int) -> tuple[float, float]:
-        """The seconds that a piece of work took, and the most memory of the process so far, in MiB."""
+        """Do one piece of work; return its seconds, and the peak memory of the process so far, in MiB."""
         assert self.process.stdin is not None and self.process.stdout is not None
         print(size, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline().split()
         if len(answer) != 2:
-            sys.exit(f"{self.name} ended with {self.process.wait()}")
+            sys.exit(f"{self.name} exited with code {self.process.wait()}")
         return float(answer[0]), float(answer[1])
 
 
@@ -49,9 +49,9 @@ def turns(module: str, names: Sequence[str], threads: int) -> Iterator[list[Turn
 
 
 def serve(work: Work) -> None:
-    """What such a process does: a piece of work for each number that comes in."""
+    """Do a piece of work for each size read from standard input: the main loop of a process."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed is not an answer
+    os.dup2(2, 1)  # keep other output away from the answers
     for line in sys.stdin:
         begin = time.perf_counter()
         work(int(line))

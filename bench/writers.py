@@ -1,6 +1,6 @@
-"""Ways to write translations with one small Transformer of random weights, and to train it: a process of its own each.
+"""The processes of `bench.translation`: translate with a small random Transformer in different libraries, or train it.
 
-3 + 3 layers, 256 wide, 1,024 inside, 4 heads; 64 sources of 15 tokens, beam 5, as many tokens as are asked for.
+3 + 3 layers, width 256, inner width 1,024, 4 heads; 64 sources of 15 tokens, beam 5, a given number of tokens.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def alchemy() -> Work:
     rows = Rows(ids_BS, torch.ones_like(ids_BS, dtype=torch.bool))
 
     def write(tokens: int) -> list[Any]:
-        """As many tokens as are asked for, the end among them."""
+        """Generate exactly `tokens` tokens, including the end token."""
         limits = Limits(max_length=tokens - 1, min_length=tokens - 1, max_ratio=0, max_extra=tokens - 1)
         with torch.no_grad():
             return TextGenerator(BeamSearch(beam=BEAM), SPECIAL, limits)(DecodingSteps(net, rows), rows.lengths_B)
@@ -93,7 +93,7 @@ def ctranslate2(precision: str) -> Work:
     words = [[str(token) for token in row] for row in sources().tolist()]
 
     def write(tokens: int) -> list[Any]:
-        assert folder.name  # it lives as long as this
+        assert folder.name  # keeps the temporary folder alive
         found: list[Any] = translator.translate_batch(
             words, beam_size=BEAM, min_decoding_length=tokens, max_decoding_length=tokens, max_batch_size=0
         )
@@ -103,7 +103,7 @@ def ctranslate2(precision: str) -> Work:
 
 
 def step() -> Work:
-    """An update on 4,096 tokens of the target."""
+    """Return a function that does one update on 4,096 target tokens."""
     from alchemy.nn.losses import CrossEntropy
 
     net, loss = network().train(), CrossEntropy(label_smoothing=0.1)
@@ -121,7 +121,7 @@ def step() -> Work:
     return update
 
 
-def kept() -> Work:
+def step_keeping_memory() -> Work:
     keep_memory()
     return step()
 
@@ -132,7 +132,7 @@ WAYS = {
     "ctranslate2 float32": lambda: ctranslate2("float32"),
     "ctranslate2 int8": lambda: ctranslate2("int8"),
     "step": step,
-    "step, memory kept": kept,
+    "step, memory kept": step_keeping_memory,
 }
 
 

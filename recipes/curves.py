@@ -1,4 +1,4 @@
-"""The curves of a record as a picture: losses above, a score of the dev split below, over the updates.
+"""Plot the curves of a record over the updates: losses at the top, a dev metric at the bottom.
 
 In the folder of the recipes:
 
@@ -15,7 +15,7 @@ Points = list[tuple[int, float]]
 
 
 def points(record: Path, name: str) -> Points:
-    """All values of a metric with their updates, in the order in which they were logged."""
+    """Return all values of a metric with their updates, in logging order."""
     rows = map(json.loads, (record / "metrics.jsonl").read_text("utf-8").splitlines())
     found = [(row["update"], row["values"][name]) for row in rows if name in row.get("values", {})]
     if not found:
@@ -29,7 +29,7 @@ def draw(record: Path, score: str, to: Path) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    matplotlib.rcParams["svg.hashsalt"] = record.name  # the same picture of the same record, byte by byte
+    matplotlib.rcParams["svg.hashsalt"] = record.name  # reproducible output: the same record yields the same bytes
     figure, (above, below) = pyplot.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
     for name in ("train/loss", "dev/loss"):
         above.plot(*zip(*points(record, name)), label=name, linewidth=1)

@@ -1,6 +1,6 @@
-"""Makes a small Chinese BERT with random weights, for machines that have no pretrained one: `python small_bert.py`.
+"""Make a small Chinese BERT with random weights, if you have no pretrained one: `python small_bert.py`.
 
-Its vocabulary is all characters of the training texts of the recipe, its folder is `small-bert`.
+Its vocabulary contains all characters of the training text of the recipe. It is written to `small-bert`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ HERE = Path(__file__).parent
 
 
 def signs_of(texts: Path) -> list[str]:
-    """All characters that stand in the first column of a file."""
+    """Return all characters in the first column of a file."""
     with gzip.open(texts, "rt", encoding="utf-8") as file:
         return sorted({line.split()[0] for line in file if line.strip()})
 
 
 def make(signs: list[str], folder: Path) -> None:
-    """A folder as BERT's own, with a token for each of the signs."""
+    """Write a BERT folder whose vocabulary has one token per character."""
     vocab = [*SPECIAL, *signs]
     torch.manual_seed(1)
     config = transformers.BertConfig(
@@ -41,5 +41,5 @@ def make(signs: list[str], folder: Path) -> None:
 if __name__ == "__main__":
     train = HERE / "data" / "ner_zh_resume" / "train.char.bmes.gz"
     if not train.is_file():
-        sys.exit(f"there is no {train}; link the data sets: ln -s WHERE/THE/SETS/ARE data")
+        sys.exit(f"file not found: {train}; link the datasets: ln -s PATH/TO/DATASETS data")
     make(signs_of(train), HERE / "small-bert")

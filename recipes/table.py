@@ -1,4 +1,4 @@
-"""The table of the recipes: what their records say, one small JSON file for each recipe, and all of them in two pages.
+"""Generate the table of recipes: summarize records in one JSON file per recipe, and write the table to two pages.
 
 In the folder of the recipes, after runs with `--test`:
 
@@ -21,9 +21,9 @@ BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 
 class Recipe(NamedTuple):
-    """Its file, what is compared, and the published figure with what it was made of.
+    """The config file of a recipe, its metric, and the published result with its training data.
 
-    A score is shown `scale` times; `more` tells where further commands stand, if the one of a run is not all.
+    Scores are multiplied by `scale`; `more` describes further steps after the run, if any.
     """
 
     file: str
@@ -62,26 +62,26 @@ RECIPES = {
 
 
 def collect(root: Path) -> None:
-    """Reads the records of all tests below a folder; of several with one seed the newest counts."""
+    """Summarize the records of all tests below a folder; the latest record of each seed counts."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for record in sorted((root / "test").glob("*/record.json")):
         try:
             info = json.loads(record.read_text("utf-8"))
-            row = told(info, record.parent) if info["tag"] in RECIPES and info["status"] == "finished" else None
+            row = read_seed(info, record.parent) if info["tag"] in RECIPES and info["status"] == "finished" else None
         except (OSError, ValueError, LookupError) as error:
-            print(f"left out: {record.parent}: {error}", file=sys.stderr)
+            print(f"skipped: {record.parent}: {error}", file=sys.stderr)
             continue
         if row is not None and " --set " in row["command"]:
-            print(f"left out: {record.parent} was run with --set, which the table could not say", file=sys.stderr)
+            print(f"skipped: {record.parent} was run with --set, which the table cannot show", file=sys.stderr)
         elif row is not None:
             found.setdefault(info["tag"], {})[info["seed"]] = row
     if not found:
-        sys.exit(f"there is no finished test of a recipe in {root / 'test'}; run one with --test")
+        sys.exit(f"no finished test of a recipe in {root / 'test'}: run one with --test")
     for tag, seeds in found.items():
         rows = [seeds[seed] for seed in sorted(seeds)]
         lost = {row["seed"] for row in results(tag)} - seeds.keys()
         if lost:
-            print(f"left as it is: {tag}, of which seeds {sorted(lost)} are in results/ alone", file=sys.stderr)
+            print(f"unchanged: {tag}, because seeds {sorted(lost)} are only in results/", file=sys.stderr)
             continue
         (HERE / "results").mkdir(exist_ok=True)
         text = json.dumps({"tag": tag, "metric": RECIPES[tag].metric, "seeds": rows}, ensure_ascii=False, indent=1)
@@ -89,11 +89,11 @@ def collect(root: Path) -> None:
         print(f"{tag}: {summary(tag)}, seeds {', '.join(str(row['seed']) for row in rows)}")
 
 
-def told(info: dict[str, Any], test: Path) -> dict[str, Any]:
-    """What one seed proves: the score of the test, and how the training behind it went."""
+def read_seed(info: dict[str, Any], test: Path) -> dict[str, Any]:
+    """Return the test score of one seed, and the curves of its training run."""
     metric = RECIPES[info["tag"]].metric
     cfg = tomllib.loads((test / "cfg.toml").read_text("utf-8"))
-    train = (HERE / cfg["model"]["model_path"]).parent.parent  # recipes are run in their folder
+    train = (HERE / cfg["model"]["model_path"]).parent.parent  # relative to the folder of the recipes
     trained = json.loads((train / "record.json").read_text("utf-8"))
     return {
         "seed": info["seed"],
@@ -107,19 +107,19 @@ def told(info: dict[str, Any], test: Path) -> dict[str, Any]:
 
 
 def values(record: Path, name: str) -> list[float]:
-    """All values of a metric, in the order in which they were logged."""
+    """Return all values of a metric, in logging order."""
     rows = map(json.loads, (record / "metrics.jsonl").read_text("utf-8").splitlines())
     return [row["values"][name] for row in rows if name in row.get("values", {})]
 
 
 def seconds(record: Path) -> float:
-    """How long a training took, without the time between an interruption and its resume."""
+    """Return the duration of a training run, without the time between an interruption and its resumption."""
     last: float = json.loads((record / "metrics.jsonl").read_text("utf-8").splitlines()[-1])["t"]
     return last
 
 
 def results(tag: str) -> list[dict[str, Any]]:
-    """What is kept of a recipe, seed by seed."""
+    """Return the stored results of a recipe, one row per seed."""
     file = HERE / "results" / f"{tag}.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["seeds"] if file.is_file() else []
     return rows
@@ -138,8 +138,8 @@ def table() -> str:
         command = recipe.command(",".join(str(row["seed"]) for row in rows) or "1,2,3")
         minutes = f"{statistics.median(row['seconds'] for row in rows) / 60:.0f} min" if rows else ""
         counted = "1 seed" if len(rows) == 1 else f"{len(rows)} seeds"
-        told = f"{recipe.metric} {summary(tag)} ({counted})" if rows else "not run here"
-        lines.append(f"| {tag} | {command} | {minutes} | {told} | {recipe.published} |")
+        result = f"{recipe.metric} {summary(tag)} ({counted})" if rows else "not run here"
+        lines.append(f"| {tag} | {command} | {minutes} | {result} | {recipe.published} |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Shared fixtures and settings of all tests."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from loguru import logger
 
 from tests.logs import warned
 
-# a background job of a script has SIGINT ignored, and so have its children: those of the tests are interrupted
+# background jobs of a shell ignore SIGINT, and so do their children; tests need to interrupt theirs
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# every run adds its record to the trust store of the user: not to that of whoever runs the tests
+# every run adds its record to the user's trust store: do not use the real one
 _home = os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="alchemy-tests-")
 
-# machines are noisy: how long an example takes says nothing about the code
+# machines are noisy: the duration of an example says nothing about the code
 settings.register_profile("alchemy", deadline=None)
 settings.load_profile("alchemy")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector away from what is imported and collected: half a million objects that stay."""
+    """Exclude imported and collected objects from garbage collection: half a million that stay alive."""
     gc.disable()
     try:
         return (yield)
@@ -49,14 +49,14 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def torch_as_it_was() -> Iterator[None]:
-    """Some models of the tests change torch and then fail; the next test is not to see it."""
+    """Restore torch's settings: some test models change them and then fail."""
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].use_deterministic_algorithms(False)
 
 
 class Log:
-    """What was logged, as text."""
+    """Return the logged output as text."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
@@ -76,7 +76,7 @@ def capture_log() -> Iterator[Log]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str, str], str]:
-    """Writes a file, and gives its path."""
+    """Write a file and return its path."""
 
     def written(name: str, text: str) -> str:
         path = tmp_path / name
@@ -88,7 +88,7 @@ def write(tmp_path: Path) -> Callable[[str, str], str]:
 
 @pytest.fixture(scope="session")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Parallel corpora of a training and a dev split; they are read, never changed."""
+    """Read-only parallel corpora with a training and a dev split."""
     from tests.tasks.pairs import build_corpora
 
     root = tmp_path_factory.mktemp("corpora")
@@ -98,7 +98,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of programs that start at once; see tests/docs/zygote.py."""
+    """The folder of fast-starting programs; see tests/docs/zygote.py."""
     from tests.docs import zygote
 
     with zygote.started(tmp_path_factory.mktemp("zygote")) as folder:
@@ -107,19 +107,19 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def warnings() -> Iterator[list[str]]:
-    """What is logged as a warning, a line each."""
+    """Collect logged warnings, one line each."""
     with warned() as lines:
         yield lines
 
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    """What is logged as information or worse, a line each."""
+    """Collect messages logged at level INFO or above, one line each."""
     with warned("INFO") as lines:
         yield lines
 
 
-# what a training imports: torch's compiler comes with the first optimizer, and takes seconds
+# imports of a training run: torch's compiler is loaded with the first optimizer, which takes seconds
 WARM = ["alchemy.verify.trial_runs", "alchemy.verify.gradient_check", "alchemy.state", "torch._dynamo"]
 
 

@@ -1,4 +1,4 @@
-"""A small GAN: numbers from two heaps, a generator that is to draw the like, a discriminator that tells them apart."""
+"""A toy GAN: the data are drawn from two clusters of numbers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from alchemy.null_objects import Updater
 from alchemy.pipeline import EndEpochPipeline, EvalPipeline, LstDataPipeline, SchedPipeline
 from alchemy.task import AlchemyTask
 
-MEAN, SPREAD = 1.0, 1.25  # of heaps around 0 and 2, each 0.75 wide
+MEAN, SPREAD = 1.0, 1.25  # clusters around 0 and 2, each 0.75 wide
 
 
 class Heaps(LstDataPipeline):
-    """Each sample is a number `x` from one of the heaps and the noise `z` that a fake is made of."""
+    """Samples with a number `x` from one of the clusters, and the noise `z` for a fake."""
 
     def __init__(self, *, count: int = 512, seed: int = 0) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Pair(nn.Module):
 
 
 class Gan(AlchemyModel):
-    """Draws fakes; in an evaluation its loss is that of the generator."""
+    """Generate fakes; in an evaluation, the loss is that of the generator."""
 
     def __init__(self, *, width: int = 16, double: bool = False) -> None:
         super().__init__()
@@ -73,15 +73,15 @@ class Gan(AlchemyModel):
 
 
 class Adversarial(AlchemyTask):
-    """The discriminator learns in every step, the generator in every `n_critic`-th, of the discriminator as it is then.
+    """Update the discriminator in every step, and the generator in every `n_critic`-th, with the updated discriminator.
 
-    With `turns` they take turns instead, an update each: then micro-batches can be accumulated.
+    With `turns`, they alternate by update instead, which allows gradient accumulation.
     """
 
     def __init__(self, *, n_critic: int = 1, turns: bool = False) -> None:
         super().__init__()
         self.n_critic, self.turns = n_critic, turns
-        self.order: list[str] = []  # of the losses in training
+        self.order: list[str] = []  # losses in training
 
     def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
         model: Any = self.run.model
@@ -101,7 +101,7 @@ class Adversarial(AlchemyTask):
 
 
 class Blend(Gan):
-    """Both parts under one loss that names no optimizer."""
+    """Both parts with a single loss that names no optimizer."""
 
     def forward(self, batch: Any) -> dict[str, Any]:
         return {"guess": self.module.discriminator(self.module.generator(self.cast(batch["z"])))}
@@ -123,7 +123,7 @@ class Spoilt(Gan):
 
 
 class NotesNames(BackwardHandler):
-    """A handler of a project that makes its updates itself; this one makes none."""
+    """A custom handler that would make its own updates, but makes none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class NotesNames(BackwardHandler):
 
 
 class ByHook(Gan):
-    """Says itself which parameters an optimizer takes, in groups of its own."""
+    """Choose the parameters of an optimizer, in custom groups."""
 
     def optim_params(self, name: str, bias_lr: float = 0.0, **table: Any) -> Any:
         part = getattr(self.module, name)
@@ -148,7 +148,7 @@ class ByHook(Gan):
 
 @EvalPipeline.register()
 class Moments(EvalPipeline):
-    """The mean and the spread of what the generator draws."""
+    """Compute the mean and the standard deviation of generated numbers."""
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         weight = next(self.run.model.parameters())
@@ -158,7 +158,7 @@ class Moments(EvalPipeline):
 
 @SchedPipeline.register()
 class Keep(EndEpochPipeline):
-    """Writes the weights that this process has to a file."""
+    """Write the weights of this process to a file."""
 
     def __init__(self, *, into: str) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ def optims(**changes: Any) -> dict[str, Any]:
 
 
 def config(log_dir: Path | None = None, **changes: Any) -> dict[str, Any]:
-    """Ten updates of the toy GAN, with `changes`."""
+    """Return the config of ten updates of the toy GAN, with `changes`."""
     data: dict[str, Any] = {"pipes": [{"type": "tests.gan.Heaps"}], "batch_size": 64}
     logs = [] if log_dir is None else [{"type": "alchemy.plugins.FileLogger", "log_dir": str(log_dir)}]
     cfg: dict[str, Any] = {
@@ -200,14 +200,14 @@ def config(log_dir: Path | None = None, **changes: Any) -> dict[str, Any]:
 
 
 def changed(cfg: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The config with other top-level tables, or keys in them, as `sched__epochs=2`."""
+    """Return the config with other top-level tables, or keys in them, such as `sched__epochs=2`."""
     for key, value in changes.items():
         table, _, inner = key.partition("__")
         cfg[table] = {**cfg[table], inner: value} if inner else value
     return cfg
 
 
-# the same updates for any number of processes; 512 samples are 10 whole batches and a part of one
+# the same updates for any number of processes; 512 samples are 10 full batches and a partial one
 TRAININGS: dict[str, dict[str, Any]] = {
     "alternating": {"task__n_critic": 2},
     "taking turns": {"task__turns": True, "backward": {"period": 2}},

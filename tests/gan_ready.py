@@ -1,4 +1,4 @@
-"""The toy GAN made ready for steps."""
+"""Build the toy GAN, ready for steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SGD = {"type": "torch.optim.SGD", "lr": 0.1}
 
 @contextmanager
 def training(**changes: Any) -> Iterator[Any]:
-    """A GAN in float64 under SGD, ready for steps, with `changes` of its config."""
+    """Return a GAN in float64 with SGD, ready for steps, with `changes` of its config."""
     cfg: dict[str, Any] = {
         "seed": 1,
         "task": {"type": "tests.gan.Adversarial"},
@@ -47,7 +47,7 @@ def batches(size: int, count: int = 12) -> list[dict[str, Tensor]]:
 
 
 def step(run: Run, batch: dict[str, Tensor]) -> None:
-    """A step as the loop makes it."""
+    """Do one step, as the loop does."""
     run.train_sched.begin_train_step(batch)
     with run.updater.micro_batch(batch):
         run.task.train_step(batch, run.updater)

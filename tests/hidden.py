@@ -1,4 +1,4 @@
-"""A Python in which some packages are not installed."""
+"""Run Python as if some packages were not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples whose labels are wrong in one way or another, and models that learn them."""
+"""Samples with invalid labels, and models that train on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HUGE = 10**400
 LABELS: dict[str, list[Any]] = {
     "good": [0, 1, 2, 0, 1, 2, 0, 1],
     "ignored": [-100] * 8,
-    "some ignored": [-100] * 7 + [1],  # a window that counts nothing is normal
+    "some ignored": [-100] * 7 + [1],  # a window without counted targets is valid
     "negative": [0, 1, 2, 0, 1, -1, 0, 1],
     "large": [0, 1, 2, 0, 1, 3, 0, 1],
     "names": ["a"] * 8,
@@ -27,7 +27,7 @@ LABELS: dict[str, list[Any]] = {
 
 
 class Rows(LstDataPipeline):
-    """Eight samples, or none; they come from a file with a line for each."""
+    """Eight samples, or none, from a file with one line each."""
 
     def __init__(self, *, labels: str = "good", count: int = 8) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Net(nn.Module):
 
 
 class OwnLoss(Net):
-    """A module that computes the loss of its `labels` itself, as those of transformers do."""
+    """A module that computes the loss from its `labels`, as in transformers."""
 
     def forward(self, x: Tensor, labels: Tensor) -> Any:
         logits = self.out(x)
@@ -62,7 +62,7 @@ class OwnLoss(Net):
 
 
 class Custom(AlchemyModel):
-    """A model of a project, with a loss of alchemy."""
+    """A custom model with a loss of alchemy."""
 
     def __init__(self, *, width: int = 4) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Custom(AlchemyModel):
 
 
 class Silent(DefaultTask):
-    """A task that returns no loss from a step, so that nobody knows what it counts."""
+    """A task whose step returns no loss, so the count of targets is unknown."""
 
     def train_step(self, batch: Any, updater: Updater) -> dict[str, Any]:
         updater.accumulate(self.loss(batch))

@@ -1,4 +1,4 @@
-"""What is logged while a test looks."""
+"""Capture log messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loguru import logger
 
 @contextmanager
 def warned(level: str = "WARNING") -> Iterator[list[str]]:
-    """The messages from `level` on, a line each."""
+    """Collect the messages at `level` or above, one line each."""
     lines: list[str] = []
     sink = logger.add(lambda line: lines.append(str(line).strip()), level=level, format="{message}")
     try:

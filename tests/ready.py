@@ -1,4 +1,4 @@
-"""Runs that are made ready to train, and wait for what the test does with them."""
+"""Build runs that are ready to train."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alchemy.runner import Trainer
 
 @contextmanager
 def ready(cfg: dict[str, Any]) -> Iterator[Run]:
-    """All that `Trainer` builds, without its plugins and before its first step."""
+    """Build everything that `Trainer` builds, without its plugins, before the first step."""
     with Trainer({**cfg, "plugins": []}, {"device": "cpu"}) as runner:
         runner.set_up()
         yield runner.context

@@ -1,4 +1,4 @@
-"""A recurrent tagger of two layers with dropout: ragged sequences, a loss by sum and count of the tokens."""
+"""A two-layer recurrent tagger with dropout, on ragged sequences, with a loss by sum and token count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAD = -100
 
 
 class Sequences(LstDataPipeline):
-    """`count` sequences of 2 to 7 symbols; the tag of a symbol is whether the one before it was larger."""
+    """`count` sequences of 2 to 7 symbols; a tag says whether the previous symbol was larger."""
 
     def __init__(self, *, count: int = 12) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ def pad(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
 
 
 class Tagger(AlchemyModel):
-    """Two LSTM layers with dropout between them and after them."""
+    """Two LSTM layers with dropout between and after them."""
 
     def __init__(self, *, hidden: int = 8, dropout: float = 0.3) -> None:
         super().__init__()

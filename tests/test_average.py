@@ -1,4 +1,4 @@
-"""Averages of weights: their values, their place in an evaluation, their state."""
+"""Weight averages: their values, their use in evaluations, their state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def averaging(table: dict[str, Any] | None, dtype: torch.dtype = torch.float32) 
 
 
 def train(run: Run, first: int, last: int) -> list[torch.Tensor]:
-    """Updates with numbers that only depend on the update; the first weight after each."""
+    """Do updates with numbers that only depend on the update; return the first weight after each."""
     seen = []
     for update in range(first, last + 1):
         generator = torch.Generator().manual_seed(update)
@@ -123,7 +123,7 @@ def test_a_share_of_an_unknown_length_is_refused() -> None:
             build_average(run)
 
 
-# -- in an evaluation
+# -- in evaluations
 @pytest.mark.parametrize("table", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_applied_is_undone_to_the_bit(table: dict[str, Any], dtype: torch.dtype) -> None:
@@ -217,10 +217,10 @@ def test_a_kind_without_a_share_is_told() -> None:
         assert run.average.share(0) == 0.9
 
 
-# -- in a whole run
+# -- in complete runs
 def test_an_evaluation_sees_the_average_and_training_does_not() -> None:
     plain = run_task(config(), raise_errors=True).ret["loss"]
     same = run_task(config(ema={"decay": 0.0}), raise_errors=True).ret["loss"]
     late = run_task(config(ema={"decay": 0.99, "warmup": False}), raise_errors=True).ret["loss"]
     assert same == plain
-    assert late > 2 * plain  # it is still near the weights of the first update
+    assert late > 2 * plain  # still close to the weights after the first update

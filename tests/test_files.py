@@ -1,4 +1,4 @@
-"""Files that are never half written."""
+"""Atomic file writes."""
 
 from __future__ import annotations
 

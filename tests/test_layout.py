@@ -1,4 +1,4 @@
-"""The tests themselves: helpers live in helper modules, files are short, every `raises` says what it expects."""
+"""Rules for the tests: helpers live in helper modules, files are short, every `raises` has a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one loop: its order, its numbers, its end."""
+"""The training loop: order of events, metrics, and how it ends."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_time_of_evaluations_is_no_part_of_a_step(tmp_path: Path) -> None:
     cfg["task"]["evalpipes"] = [{"type": "tests.toy.Slow", "seconds": 2.0}]
     rows = [row["values"] for row in read_metrics(go(cfg).record_dir / "metrics.jsonl")]
     evaluated = [i for i, row in enumerate(rows) if "time/eval_dev" in row]
-    # the step after which an evaluation came is logged next; the sleep would be all of its time
+    # the step after an evaluation is logged next; the sleep would dominate its time
     assert len(evaluated) == 2
     assert all(rows[i + 1]["time/step"] < 2.0 <= rows[i]["time/eval_dev"] for i in evaluated)
 

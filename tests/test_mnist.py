@@ -1,4 +1,4 @@
-"""MNIST with a plain module, in one screen: the files of docs/plain-modules.md."""
+"""Train a plain module on MNIST: the files of docs/plain-modules.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.text.sets import DATA
 
 
 def write_idx(folder: Path) -> None:
-    """A few images in which the place of a bar is the digit."""
+    """Images in which the position of a bar is the digit."""
     folder.mkdir()
     for part, count in ("train", 512), ("t10k", 64):
         labels = np.arange(count, dtype=np.uint8) % 10
@@ -30,7 +30,7 @@ def write_idx(folder: Path) -> None:
 
 @pytest.fixture
 def mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The files of docs/plain-modules.md in a folder, beside the data set, or images that are made here."""
+    """Write the files of docs/plain-modules.md to a folder, with the dataset or with generated images."""
     for block in pages.blocks(pages.ROOT / "docs" / "plain-modules.md"):
         if block.file:
             (tmp_path / block.file).parent.mkdir(exist_ok=True)

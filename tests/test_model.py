@@ -1,4 +1,4 @@
-"""The model's wrapper, and the one place where a loss is divided."""
+"""The model wrapper, and the normalization of the loss."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.logs import warned
 
 
 class Tagger(AlchemyModel):
-    """Tags of tokens, padded with -100, in float64; `style` old or new."""
+    """Token tags padded with -100, in float64; `style` is old or new."""
 
     def __init__(self, *, style: str = "new") -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Tagger(AlchemyModel):
 
 
 class Returning(Tagger):
-    """The same tags by a model that returns its loss and leaves the update to the loop."""
+    """The same tags with a model that returns its loss and leaves the update to the loop."""
 
     def forward(self, batch: Tensor) -> dict[str, Any]:
         return {"logits": self.model(batch % 9).transpose(1, 2)}
@@ -59,7 +59,7 @@ class Returning(Tagger):
 
 
 class Bad(AlchemyModel):
-    """A forward that is wrong in the way that `how` names."""
+    """A forward pass with the mistake named `how`."""
 
     def __init__(self, *, how: str) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def weights_after(batches: list[Tensor], period: int, style: str = "new") -> lis
 
 
 def returned(batches: list[Tensor], period: int) -> list[Tensor]:
-    """As `weights_after`, with the steps that the loop makes."""
+    """Like `weights_after`, with the steps of the loop."""
     with training({"type": f"{__name__}.Returning"}, period) as run:
         run.task = DefaultTask()
         for batch in batches:
@@ -117,7 +117,7 @@ def returned(batches: list[Tensor], period: int) -> list[Tensor]:
         return [param.detach().clone() for param in run.model.parameters()]
 
 
-# -- who divides the loss
+# -- normalization of the loss
 @given(st.lists(st.integers(1, 7), min_size=8, max_size=8), st.sampled_from([1, 2, 4]))
 @settings(max_examples=10, deadline=None)
 def test_a_model_that_returns_its_loss_makes_the_same_updates(lengths: list[int], size: int) -> None:
@@ -178,7 +178,7 @@ def test_fault_5_the_last_partial_window_is_stepped_with_its_own_count() -> None
             assert handler.updates == (i + 1) // 3
         before = [param.detach().clone() for param in run.model.parameters()]
         handler.flush()
-        handler.flush()  # nothing is left
+        handler.flush()  # no residue
         assert (handler.updates, run.train_sched.num_updates) == (2, 2)
         moved = [param.detach().clone() for param in run.model.parameters()]
     rows = sentences([2, 3, 4, 5, 6])
@@ -260,7 +260,7 @@ def test_period_must_be_a_number_of_steps() -> None:
 # -- the wrapper
 @BackwardHandler.register("Mine")
 class OldHandler(BackwardHandler):
-    """As projects write it."""
+    """A model as projects write it."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
@@ -318,7 +318,7 @@ def test_set_requires_grad_freezes_by_name() -> None:
 
 
 class Tied(AlchemyModel):
-    """Tied weights, a buffer, and a loss that learns."""
+    """Tied weights, a buffer, and a loss with parameters."""
 
     def __init__(self, *, seed: int = 0, width: int = 3) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Optimizers: which parameters they are given, clipping, resets; their contract is in contracts/test_optimizers.py."""
+"""Optimizers: their parameters, clipping, resets; their contract is in contracts/test_optimizers.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_optim_params_may_be_anything_that_makes_sense() -> None:
 
 
 class Encoded(Wrapper):
-    """An old-style model: reads a key of [optim] that no optimizer knows."""
+    """An old-style model that reads a key of [optim] unknown to the optimizer."""
 
     def optim_params(self, **kwargs: Any) -> Any:
         assert kwargs["type"].endswith("W")
@@ -94,7 +94,7 @@ def test_unknown_keys_are_refused() -> None:
         build_optimizer(run)
 
 
-# -- what is not trained
+# -- frozen parameters
 def test_learnable_losses_are_optimized_without_decay() -> None:
     class WithLoss(Wrapper):
         def __init__(self, module: nn.Module) -> None:
@@ -199,7 +199,7 @@ def test_fault_11_hf_adamw_works_without_transformers(correct: bool) -> None:
 
 
 class OldOptim(AlchemyOptimizer):
-    """As projects write it: no arguments, torch's optimizer made from the raw table."""
+    """An optimizer as projects write it: no arguments, torch's optimizer built from the raw table."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ def test_clips_values_as_torch_does(kind: str) -> None:
 
 
 class Capped(SGD):
-    """Clips in a way of its own, as projects could always do; sees the gradients of every update."""
+    """Custom clipping, as old projects do it; sees the gradients of every update."""
 
     def clip(self, max_norm: float) -> None:
         self.clipped = max_norm
@@ -286,6 +286,6 @@ def test_an_update_that_is_not_finite_is_masked_on_the_device_and_known_an_updat
                 param.grad = torch.full_like(param, grad)
             norm = run.optim.measure()
             assert norm is not None
-            result = updater._step_on_device(window, norm, 0.0)  # as on a GPU: nothing is waited for
+            result = updater._step_on_device(window, norm, 0.0)  # as on a GPU: no synchronization
             assert (result.skipped, updater.late) == (skipped, skipped)
         torch.testing.assert_close(weight.detach(), before - 0.2)

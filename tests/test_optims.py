@@ -1,4 +1,4 @@
-"""Several optimizers in one task: whose gradients, whose windows, what counts as an update."""
+"""Several optimizers in one task: gradients, accumulation windows, and the count of updates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def names_of(run: Run, params: list[nn.Parameter]) -> list[str]:
     return sorted(known[id(param)] for param in params)
 
 
-# -- the toy learns
+# -- the toy model learns
 def test_the_toy_gan_learns_the_mean_and_the_spread_of_the_data() -> None:
     sched = {"type": "alchemy.sched.LineWarmup", "num_training_steps": 400}
     (result,) = alchemy.run([config(sched=sched, ema={"decay": 0.98})], device=[-1], raise_errors=True)
@@ -33,7 +33,7 @@ def test_the_toy_gan_learns_the_mean_and_the_spread_of_the_data() -> None:
     assert result.ret["spread"] == pytest.approx(SPREAD, abs=0.3)
 
 
-# -- whose parameters
+# -- parameters
 def test_each_parameter_is_in_exactly_one_of_them() -> None:
     with training() as run:
         assert isinstance(run.optim, Optimizers)
@@ -143,7 +143,7 @@ def test_there_is_no_single_optimizer_to_ask_for() -> None:
             run.optim["generater"]
 
 
-# -- whose gradients
+# -- gradients
 def test_a_loss_leaves_the_gradients_of_the_others_alone() -> None:
     with training(backward={"period": 2}) as run:
         module, updater = run.model.module, run.updater
@@ -162,7 +162,7 @@ def test_the_second_loss_of_a_step_sees_the_weights_that_the_first_has_moved() -
     with training() as run:
         step(run, batch)
         ours = weights_of(run)
-    with training() as run:  # the same by hand
+    with training() as run:  # the same, computed by hand
         x, z, pair = batch["x"].double(), batch["z"].double(), run.model.module
         for name, loss in (
             (
@@ -205,7 +205,7 @@ def test_ragged_pieces_of_a_window_are_divided_once() -> None:
     torch.testing.assert_close(after([1, 4, 7]), after([12]), rtol=1e-12, atol=1e-12)
 
 
-# -- what counts as an update
+# -- count of updates
 @pytest.mark.parametrize(("n_critic", "generator"), [(1, 6), (2, 3), (3, 2), (5, 1)])
 def test_a_step_is_one_update_however_many_have_moved(n_critic: int, generator: int) -> None:
     sched = {"type": "alchemy.sched.Exponential", "gamma": 0.5, "epochs": 1}
@@ -289,7 +289,7 @@ def test_where_one_gradient_is_not_finite_none_of_them_moves() -> None:
         torch.testing.assert_close(weights_of(run), start, rtol=0, atol=0)
 
 
-# -- half precision: one scale for all
+# -- half precision: one loss scale for all
 def test_a_scale_that_moves_spoils_no_window_that_is_open() -> None:
     def after(**precision: Any) -> list[Tensor]:
         with training(model__double=False, backward={"period": 2}, precision=precision) as run:
@@ -298,5 +298,5 @@ def test_a_scale_that_moves_spoils_no_window_that_is_open() -> None:
             return weights_of(run)
 
     plain = after()
-    scaled = after(dtype="fp16", scale=8.0, scale_every=1)  # grows with every update of either
+    scaled = after(dtype="fp16", scale=8.0, scale_every=1)  # grows with every update of any optimizer
     torch.testing.assert_close(scaled, plain, rtol=1e-6, atol=1e-7)

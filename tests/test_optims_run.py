@@ -1,4 +1,4 @@
-"""Several optimizers in whole runs: what is logged, what is kept, and several processes."""
+"""Several optimizers in complete runs: logs, checkpoints, several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several optimizers: losses that go wrong, and names that nobody has."""
+"""Several optimizers: invalid losses and unknown names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that are optional: without one, alchemy works, and says what to install only when it is used."""
+"""Optional packages: alchemy works without them, and reports what to install when one is needed."""
 
 from __future__ import annotations
 

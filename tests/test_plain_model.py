@@ -1,4 +1,4 @@
-"""A plain nn.Module as a model: what it is fed, what its outputs are called, and which loss is taken."""
+"""A plain nn.Module as a model: its inputs, the names of its outputs, and its loss."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CROSS_ENTROPY = {"type": "alchemy.nn.losses.CrossEntropy", "target": "label"}
 
 
 class Net(nn.Module):
-    """Scores of three classes, in float64; notes what it was called with."""
+    """Scores of three classes, in float64; records its arguments."""
 
     def __init__(self, width: int = 4) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 
 class Returning(Net):
-    """Returns its scores in the form that `how` names."""
+    """Return scores in the form named `how`."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Nothing(nn.Module):
 
 
 class Greedy(nn.Module):
-    """Takes a name that is alchemy's."""
+    """Takes a name that alchemy reserves."""
 
     def __init__(self, freeze: bool = False) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def messages_of(level: str) -> tuple[list[str], int]:
     return lines, logger.add(lines.append, level=level, format="{message}")
 
 
-# -- what it is fed
+# -- inputs
 def test_fields_go_to_forward_by_name_and_others_stay_away() -> None:
     with training({}) as run:
         batch = batch_of()
@@ -172,7 +172,7 @@ def test_a_tuple_goes_by_position_and_its_last_element_is_the_target() -> None:
         torch.testing.assert_close(
             found.sum, functional.cross_entropy(found.outputs["logits"], label, reduction="sum"), rtol=0, atol=0
         )
-    with training({}) as run:  # nobody needs a target
+    with training({}) as run:  # no target is needed
         run.model.forward((x, 2, "left over"))
         assert run.model.module.got == {"x": x, "scale": 2}
 
@@ -192,7 +192,7 @@ def test_a_missing_field_is_one_clear_error() -> None:
         run.model.forward(())
 
 
-# -- what its outputs are called
+# -- names of outputs
 @pytest.mark.parametrize(
     ("how", "outputs", "names"),
     [
@@ -226,7 +226,7 @@ def test_outputs_without_names_are_one_clear_error(how: str, text: str) -> None:
         run.model.forward(batch_of())
 
 
-# -- how it is built
+# -- construction
 def test_a_function_may_return_the_module() -> None:
     with training({"type": "wide", "width": 7}) as run:
         assert run.model.module.inner.out_features == 7
@@ -260,17 +260,17 @@ def test_frozen_parameters_are_not_trained() -> None:
 def test_load_takes_what_fits_and_model_path_everything(tmp_path: Path) -> None:
     other = {name: torch.full_like(value, 0.5) for name, value in Net().state_dict().items()}
     save_file(other, tmp_path / "model.safetensors")
-    with training({"load": str(tmp_path), "width": 5}) as run:  # only the bias of the output fits
+    with training({"load": str(tmp_path), "width": 5}) as run:  # only the bias of the output layer fits
         own = run.model.state_dict()
         assert {name for name in own if (own[name] == 0.5).all()} == {"out.bias"}
-    # a record that is tested has its weights: what it started from need not be there any more
+    # a tested record has its own weights: the initial ones may be gone
     with training({"model_path": str(tmp_path), "load": "gone.safetensors"}) as run:
         assert all((value == 0.5).all() for value in run.model.state_dict().values())
 
 
-# -- which loss is taken
+# -- choice of the loss
 def update(run: Run, batches: list[Any]) -> None:
-    """One update, as the loop makes it."""
+    """Do one update, as the loop does."""
     for batch in batches:
         with run.updater.micro_batch(batch):
             run.task.step(batch)
@@ -327,7 +327,7 @@ def test_the_own_loss_of_a_classifier_counts_its_labels() -> None:
 
 def test_a_causal_language_model_shifts_its_labels_by_one() -> None:
     ids = torch.arange(10).reshape(2, 5)
-    labels = torch.where(ids == 8, -100, ids)  # padding, say
+    labels = torch.where(ids == 8, -100, ids)  # for example padding
     with training({"type": "gpt2"}) as run:
         found = loss_in(run, {"input_ids": ids, "labels": labels})
         logits = found.outputs["logits"][:, :-1].flatten(0, 1)
@@ -346,7 +346,7 @@ def test_a_batch_in_which_nothing_counts_adds_nothing() -> None:
         assert all(p.grad is None or not p.grad.any() for p in run.model.parameters())
 
 
-# -- whatever the cut
+# -- independent of the batch size
 def gradients(table: dict[str, Any], criterion: Any, batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     with training(table, criterion, period=len(batches)) as run:
         before = {name: param.detach().clone() for name, param in run.model.named_parameters()}

@@ -1,4 +1,4 @@
-"""Precision: half-precision steps, the loss scale, recomputation, compilation, and what happens without memory."""
+"""Precision: half-precision steps, loss scale, recomputation, compilation, and out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from alchemy.sched import build_sched
 
 
 class Net(AlchemyModel):
-    """Two layers and a dropout; fails for want of memory where `limit` says so."""
+    """Two layers and a dropout; runs out of memory above `limit`."""
 
     def __init__(self, module: nn.Module | None = None, limit: int = 10**9, where: str = "forward") -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Net(AlchemyModel):
 
 
 class Exploding(torch.autograd.Function):
-    """Has memory for the forward pass, and not for the backward pass."""
+    """Runs out of memory in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ class Exploding(torch.autograd.Function):
 
 @contextlib.contextmanager
 def training(model: Any = None, period: int = 1, **precision: Any) -> Iterator[Any]:
-    """A run with all that a step needs, and no data."""
+    """Build a run with everything a step needs, without data."""
     cfg = {
         "seed": 1,
         "optim": {"type": "torch.optim.SGD", "lr": 0.1},
@@ -84,7 +84,7 @@ def step(run: Any, rows: Any) -> Any:
     forward = lambda rows: run.model.forward(rows, needs_loss=True, requires_grad=True)  # noqa: E731
     with run.updater.micro_batch(rows):
         answer = run.precision.attempt(forward, rows)
-    if run.updater.is_full:  # of halves, which are one micro-batch
+    if run.updater.is_full:  # halves of one micro-batch
         run.updater.step()
     return answer[1] if isinstance(answer, tuple) else answer
 
@@ -194,7 +194,7 @@ def test_a_window_of_another_optimizer_goes_on_with_one_scale() -> None:
         first.grad, second.grad = torch.full_like(first, float("inf")), torch.full_like(second, 64.0)
         run.precision.unscale(part)
         assert not run.precision.accepts(part)
-        run.precision.scale(second.sum()).backward()  # the other's window: now with half the scale
+        run.precision.scale(second.sum()).backward()  # the second window, now with half the scale
         run.precision.unscale(run.optim)
         assert torch.equal(second.grad, torch.full_like(second, 2.0))
 
@@ -222,7 +222,7 @@ def test_the_scale_survives_a_resume() -> None:
 
 # -- recomputation
 class Counting(nn.Module):
-    """Counts its forward passes; has a dropout and a batch norm inside."""
+    """Count forward passes; contains a dropout and a batch norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ def test_recomputed_modules_run_twice_and_nothing_else_changes(pattern: str) -> 
             results.append((calls, dict(run.model.module.state_dict())))
     assert results[0][0] == [2, 2]
     assert results[1][0] == [3, 3]
-    for name, value in results[0][1].items():  # weights, and the running statistics too
+    for name, value in results[0][1].items():  # weights and running statistics
         assert torch.equal(value, results[1][1][name]), name
 
 
@@ -291,7 +291,7 @@ def test_recomputed_and_compiled() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # warnings of torch during compilation
 def test_compiled_for_real() -> None:
     results = []
     for compiled in (True, False):
@@ -312,7 +312,7 @@ def test_anomaly_mode_lasts_as_long_as_the_run() -> None:
 
 # -- out of memory
 def accumulated(limit: int, where: str, period: int, sizes: list[int], halve: bool = True) -> tuple[Any, Run]:
-    """The weights after windows of double precision, where batches above `limit` do not fit."""
+    """Return the weights after windows in double precision, if batches above `limit` do not fit."""
     torch.manual_seed(0)
     module = nn.Linear(3, 1).double()
     with training(lambda: Net(module, limit, where), period, halve_on_oom=halve) as run:

@@ -1,4 +1,4 @@
-"""Precision in whole runs: halves where memory lacks, and every switch."""
+"""Precision in complete runs: splitting batches when out of memory, and every option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any record can be asked: a DefaultTask with rows that go through its pipes, a project's task in its own terms."""
+"""Prediction with any record: rows through the pipes of a DefaultTask, or a custom task in its own terms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = [{"x": str(x / 4), "label": NAMES[x > 0]} for x in range(-8, 8)]
 
 
 class ReadRow(ItrDataPipeline):
-    """A row of texts becomes a sample; a question has no label."""
+    """Convert a row of text to a sample, with or without a label."""
 
     def __init__(self, datapipe: Any) -> None:
         super().__init__(datapipe)
@@ -45,7 +45,7 @@ class Twice(ReadRow):
 
 
 class Own(ItrDataPipeline):
-    """Makes batches of lists of samples, as projects do it themselves."""
+    """Collate lists of samples, as projects do it themselves."""
 
     def __init__(self, datapipe: Any, **kwargs: Any) -> None:
         super().__init__(datapipe)
@@ -80,7 +80,7 @@ class NewModel(AlchemyModel):
 
 @AlchemyModel.register()
 class OldModel(AlchemyModel):
-    """Trains in `forward`, takes no arguments, and never looks at `model_path`."""
+    """Trains in `forward`, takes no arguments, and ignores `model_path`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class OldModel(AlchemyModel):
 
 @AlchemyTask.register()
 class OwnQuestions(DefaultTask):
-    """A task of a project that is asked with numbers."""
+    """A custom task that predicts from numbers."""
 
     def question(self, item: Any) -> dict[str, str]:
         return {"x": str(item)}
@@ -104,7 +104,7 @@ class OwnQuestions(DefaultTask):
 
 @AlchemyTask.register()
 class OwnData(AlchemyTask):
-    """A task of a project that loads its data without pipes."""
+    """A custom task that loads its data without pipes."""
 
     def load_dataset(self, split: str, **kwargs: Any) -> None:
         rows = [{"point": [float(row["x"])], "label": NAMES.index(row["label"])} for row in ROWS]
@@ -155,7 +155,7 @@ def config(root: Path, model: str = "Sides", pipes: list[Any] | None = None, **t
 def trained(root: Path, *args: Any, **options: Any) -> Path:
     record = run_task(config(root, *args, **options), raise_errors=True).record_dir
     assert record is not None
-    (root / "rows.csv").unlink()  # the record is enough
+    (root / "rows.csv").unlink()  # the record is sufficient
     return Path(record)
 
 
@@ -200,7 +200,7 @@ def test_batches_and_choices_of_a_chain_are_those_of_questions(pipes: list[Any],
     cfg = config(tmp_path, pipes=pipes)
     if "Batch" in pipes[0]["type"]:
         for split in cfg["task"]["datasets"].values():
-            split.pop("batch_size", None)  # both splits are one table
+            split.pop("batch_size", None)  # both splits are in one table
             if len(pipes) > 1:
                 split.pop("collate_fn", None)
     record = run_task(cfg, raise_errors=True).record_dir
@@ -241,7 +241,7 @@ def test_what_cannot_be_asked_is_told(pipes: Any, item: Any, message: str, tmp_p
     with alchemy.load(record, overrides=overrides) as model:
         answers = model.predict_stream([{"x": "1"}, item])
         if not pipes:
-            assert next(answers)["pred"] in (0, 1)  # those before it are answered
+            assert next(answers)["pred"] in (0, 1)  # the rows before it have predictions
         with pytest.raises(AlchemyError, match=message):
             next(answers)
 

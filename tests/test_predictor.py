@@ -1,4 +1,4 @@
-"""A record alone answers questions: as in training, in order, whatever the batches, and says what it cannot read."""
+"""Prediction from a record alone: as in training, in order, for any batch size, with errors for unreadable input."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def model(records: Any) -> Iterator[Predictor]:
 
 
 def same(one: Any, other: Any) -> None:
-    """Answers are equal, but for the last bits of their numbers."""
+    """Check that predictions are equal up to the last bits."""
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         for key in one:
@@ -135,7 +135,7 @@ def test_what_is_no_question_is_told_by_its_number(kind: str, item: Any, message
     good = ITEMS.get(kind, ["a fine day"])[0]
     with alchemy.load(records[kind][0]) as model:
         stream = model.predict_stream([good, item, good])
-        assert next(stream)["pred"]  # what came before it is answered
+        assert next(stream)["pred"]  # earlier rows have predictions
         with pytest.raises(AlchemyError, match=message):
             next(stream)
 
@@ -198,7 +198,7 @@ HELD = {"type": "alchemy.pipeline.lst.HoldOut", "share": 0.5}
 
 
 def piped(root: Path, *pipes: dict[str, Any]) -> Path:
-    """A record whose dev data go through pipes behind the processor."""
+    """A record whose dev data pass through pipes after the processor."""
     cfg = config(root, "classes")
     dev = cfg["task"]["datasets"]["dev"]
     cfg["task"]["datasets"]["dev"] = {**dev, "pipes": [*dev["pipes"], *pipes]}
@@ -264,7 +264,7 @@ def test_threads_may_share_a_model(model: Predictor) -> None:
 def test_loading_draws_nothing_and_leaves_no_run(records: Any) -> None:
     before = torch.random.get_rng_state()
     model = alchemy.load(records["classes"][0])
-    del model  # nobody has closed it
+    del model  # never closed explicitly
     assert torch.equal(torch.random.get_rng_state(), before)
     assert sym_tbl().record_dir is None
 

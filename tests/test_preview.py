@@ -1,4 +1,4 @@
-"""What a check tells about the files of a config without running it."""
+"""What `check` reports about the files of a config without running it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_files_are_looked_into(task, data, files, message, tmp_path, monkeypatch
 
 def test_a_large_file_is_read_in_part(tmp_path, monkeypatch):
     text = "text,label\n" + "天气很好,news\n" * MOST_BYTES
-    (tmp_path / "a.csv").write_bytes(text.encode() + b"\xff\xff")  # what is behind the first bytes is not seen
+    (tmp_path / "a.csv").write_bytes(text.encode() + b"\xff\xff")  # only the first bytes are read
     assert problems_of("Classification", 'train = "a.csv"', tmp_path, monkeypatch) == []
 
 

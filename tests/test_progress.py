@@ -1,4 +1,4 @@
-"""The bar: one line with what matters, drawn seldom, plain where nobody watches."""
+"""The progress bar: one line, rarely redrawn, plain without a terminal."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_rate_of_what_is_not_counted_is_not_logged(tmp_path: Path) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time stands still."""
+    """A clock that stands still."""
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 100.0))
 
 

@@ -1,4 +1,4 @@
-"""How `type = "..."` becomes a part."""
+"""Resolving `type = "..."` to a part."""
 
 from __future__ import annotations
 

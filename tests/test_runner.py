@@ -1,4 +1,4 @@
-"""Runs: one or many, good or bad, ended by themselves or by a signal."""
+"""Runs: one or several, successful or failing, finished or ended by a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules: counters, pipes, horizon; their curves and states are in contracts/test_schedules.py."""
+"""Schedules: counters, pipes, length; their curves and states are in contracts/test_schedules.py."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_pipes_of_several_kinds_are_called_at_each_and_hand_on_their_kwargs() ->
 
 
 class OldSched(AlchemyTrainScheduler):
-    """As projects write it: no arguments, its own keys, a scheduler of torch."""
+    """A schedule as projects write it: no arguments, its own keys, a torch scheduler."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,14 +127,14 @@ class OldSched(AlchemyTrainScheduler):
 
 
 class OldLine(LineWarmup):
-    """A subclass of a part of ours that calls its constructor bare."""
+    """A subclass of a built-in part that calls the base constructor without arguments."""
 
     def __init__(self) -> None:
         super().__init__()
 
 
 class OlderLine(OldLine):
-    """A subclass of that, which takes any keyword."""
+    """A subclass of it that accepts any keyword."""
 
     def __init__(self, **kwargs: Any) -> None:
         super(OlderLine, self).__init__()  # noqa: UP008 (as it was once written)
@@ -191,7 +191,7 @@ def test_training_may_be_measured_in_updates() -> None:
 
 
 def updates_until_the_end(table: dict[str, Any], **changes: Any) -> tuple[int, str | None]:
-    """How many updates a training of 4 an epoch makes, and what ended it."""
+    """Return the number of updates with 4 per epoch, and the reason for the end of training."""
     with training({"type": "alchemy.sched.LineWarmup", **table}, **changes) as run:
         for _ in run.train_sched:
             for _ in range(4):
@@ -255,7 +255,7 @@ def test_a_reset_survives_a_resume() -> None:
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Halving(AlchemyTrainScheduler):
-    """A schedule as a project writes it today: its own keywords are fields, the others come with the base."""
+    """A custom schedule in the current style: its own keywords are fields, the others are inherited."""
 
     every: PositiveInt
 

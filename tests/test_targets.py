@@ -1,4 +1,4 @@
-"""Targets that cannot be learnt, numbers that cannot be logged, data without samples: one clear error each."""
+"""Invalid targets, metrics that cannot be logged, data without samples: one clear error each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.tasks.texts import config as text_config
 
 
 def failure(cfg: dict[str, Any]) -> str:
-    """What is told of a run that must fail with an error of ours."""
+    """Return the error message of a run that must fail."""
     with pytest.raises(AlchemyError, match=r"\w") as caught:
         run_task(cfg, raise_errors=True)
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""What parts return is checked where it is handed over, and the error or warning names the part."""
+"""Return values of parts are checked, and errors and warnings name the part."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Silent(OutputPipeline):
 
 
 class NoSuper(AlchemyTask):
-    """Does not call the constructor of its base."""
+    """Does not call the base constructor."""
 
     def __init__(self) -> None:
         self.evalpipes = [Gives({"f1": 1.0})]
 
 
 class Model(AlchemyModel):
-    """Trains, forgets to, or trains itself, as `how` says; its loss always has a graph."""
+    """Train, forget to train, or make its own updates, depending on `how`; its loss always has a graph."""
 
     def __init__(self, *, how: str = "handler") -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Short(Model):
 
 
 class Wrong(Model):
-    """Returns what `how` names, in the style of today."""
+    """Return the value named `how`, in the current style."""
 
     def forward(self, batch: Any) -> Any:
         return self.model(batch) if self.how == "tensor" else {"y": self.model(batch)}

@@ -1,4 +1,4 @@
-"""What a bad update leaves, how a training that was ended goes on longer, what a failed run frees."""
+"""Effects of a bad update, extending a finished run, and resources released by a failed run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.logs import warned
 
 
 class BadBatch(toy.Line):
-    """A line behind a batch norm; the step number `bad` gives NaN."""
+    """A line after a batch norm; the loss of step `bad` is NaN."""
 
     def __init__(self, *, bad: int = 99) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class AllBad(toy.Line):
 
 @EvalPipeline.register()
 class NoState(EvalPipeline):
-    """Has a state and cannot give it."""
+    """Has a state, but cannot return it."""
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         return kwargs
@@ -67,7 +67,7 @@ class NoState(EvalPipeline):
 
 
 class OwnSteps(AlchemyTrainScheduler):
-    """A schedule of an old project: it counts nothing."""
+    """A schedule of an old project without counters."""
 
     def step_lr(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The trust store: digests in the user's home, whatever has become of the file."""
+"""The trust store: digests in the user's home, robust against a damaged file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_store_that_cannot_be_used_trusts_nothing_and_warns(
         store.chmod(0o666)
     with warned() as lines:
         trust.trust(ONE, "x")
-        assert trust.is_trusted(ONE)  # for this process, which has written it
+        assert trust.is_trusted(ONE)  # trusted in this process, which has written it
         assert not in_another_process(ONE, monkeypatch)
     assert lines and len(lines) == len(set(lines)) <= 2
 

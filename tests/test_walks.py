@@ -1,4 +1,4 @@
-"""The walks that docs/code-walkthrough.md draws are those of a run: its call stacks, traced."""
+"""The call stacks of a run match docs/code-walkthrough.md."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PAGE = PACKAGE.parent / "docs" / "code-walkthrough.md"
 
 
 def drawn(walk: str) -> list[str]:
-    """The files in the first table below a heading of the page."""
+    """Return the files in the first table below a heading of the page."""
     section = PAGE.read_text("utf-8").partition(f"## {walk}\n")[2].partition("\n## ")[0]
     return re.findall(r"^\| \[[^]]+\]\(\.\./alchemy/([^)]+)\)", section, re.MULTILINE)
 
 
 def files_of(frame: FrameType | None) -> list[str]:
-    """The files of the package on a call stack, outermost first, each once."""
+    """Return the files of the package on a call stack, outermost first, each once."""
     found: list[str] = []
     while frame is not None:
         path = Path(frame.f_code.co_filename)
@@ -40,7 +40,7 @@ def files_of(frame: FrameType | None) -> list[str]:
 
 @pytest.fixture(scope="module")
 def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[str]]]:
-    """Who is on the stack when the first gradient is computed, a loss is logged, and the first row is written."""
+    """Return the stacks when the first gradient is computed, a loss is logged, and the first row is written."""
     places = {
         Tensor.backward.__code__: "backward",
         Stack.log.__code__: "log",

@@ -1,4 +1,4 @@
-"""Small parts that the tests build runs from: numbers in, a line to fit, everything in milliseconds."""
+"""Small parts for test runs: fit a line to a few points, in milliseconds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Points(LstDataPipeline):
 
 
 class Stream(ItrDataPipeline):
-    """The same points as a stream that does not know its length, already in batches of four."""
+    """The same points as a stream of unknown length, in batches of four."""
 
     def __init__(self, *, count: int = 16) -> None:
         super().__init__()
@@ -75,14 +75,14 @@ class Broken(Line):
 
 
 class NoLoss(Line):
-    """Forgets the loss."""
+    """Returns no loss."""
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
         return {"y": self.model(batch["x"])}
 
 
 class OldLine(Line):
-    """The same line in the old style: a mean loss, a float back."""
+    """The same line in the old style: a mean loss, returned as a float."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class OldLine(Line):
 
 @SchedPipeline.register()
 class Trace(EndStepPipeline):
-    """Appends the loss of every step to a file."""
+    """Append the loss of every step to a file."""
 
     def __init__(self, *, path: str) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Trace(EndStepPipeline):
 
 @SchedPipeline.register()
 class SignalAt(EndStepPipeline):
-    """Sends a signal to its own process at a step, or kills it there."""
+    """Send a signal to its own process at a step, or kill it."""
 
     def __init__(self, *, step: int, number: int = signal.SIGINT) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class SignalAt(EndStepPipeline):
 
 @SchedPipeline.register()
 class Interrupt(EndStepPipeline):
-    """Presses Ctrl-C at a step, when it is armed."""
+    """Press Ctrl-C at a step, when armed."""
 
     at = 0
 
@@ -137,7 +137,7 @@ class Interrupt(EndStepPipeline):
 
 @SchedPipeline.register()
 class FailAt(EndStepPipeline):
-    """Raises at a step."""
+    """Raise an error at a step."""
 
     def __init__(self, *, step: int) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class FailAt(EndStepPipeline):
 
 @EvalPipeline.register()
 class Count(EvalPipeline):
-    """Counts evaluations in a file and scores 1 over the loss."""
+    """Count evaluations in a file, with the inverse loss as score."""
 
     def __init__(self, *, path: str = "") -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Count(EvalPipeline):
 
 
 class Listener(AlchemyPlugin):
-    """Fails whenever it is told a number."""
+    """Fails at every logged metric."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class Listener(AlchemyPlugin):
 
 
 def config(log_dir: str | Path | None = None, **changes: Any) -> dict[str, Any]:
-    """A run of four epochs of four steps; `changes` replace whole top-level tables, or keys as `sched__epochs=2`."""
+    """Return the config of four epochs of four steps; `changes` replace tables, or keys such as `sched__epochs=2`."""
     plugins: list[dict[str, Any]] = [{"type": "alchemy.plugins.BasicSetup"}]
     if log_dir is not None:
         plugins.append({"type": "alchemy.plugins.FileLogger", "log_dir": str(log_dir)})
@@ -207,21 +207,21 @@ def config(log_dir: str | Path | None = None, **changes: Any) -> dict[str, Any]:
 
 
 class OwnSteps(DefaultTask):
-    """A task with an evaluation step of its own, in the old style: it tells its loss to nobody."""
+    """A task with its own evaluation step, in the old style: it does not report its loss."""
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         return "", {"loss": float(batch["x"].abs().sum()), "count": len(batch["x"])}
 
 
 class Exits(Line):
-    """Calls sys.exit in its constructor."""
+    """Call sys.exit in its constructor."""
 
     def __init__(self) -> None:
         raise SystemExit(0)
 
 
 class BadExit(AlchemyPlugin):
-    """Fails when the run ends."""
+    """Fails at the end of the run."""
 
     def exit(self) -> None:
         raise OSError("cannot leave")
@@ -229,7 +229,7 @@ class BadExit(AlchemyPlugin):
 
 @EvalPipeline.register()
 class Slow(EvalPipeline):
-    """Takes its time."""
+    """A slow part."""
 
     def __init__(self, *, seconds: float) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ class Slow(EvalPipeline):
 
 @OutputPipeline.register()
 class SignalOnce(OutputPipeline):
-    """Sends SIGTERM to its own process at the first batch."""
+    """Send SIGTERM to its own process at the first batch."""
 
     sent = False
 

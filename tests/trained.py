@@ -1,4 +1,4 @@
-"""Small trained records of every task on texts, with nothing left of what they were trained on."""
+"""Small trained records of every text task; the training data are deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.models import tiny
 from tests.tasks.texts import TEXTS, config
 
 KINDS = ("classes", "relation", "tagging", "pairs", "several", "numbers", "bert")
-# of each kind that reads a table: the table, and what processor and task are told
+# by kind of table task: the table, and the options of processor and task
 TABLES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "pairs": ("text,pair,label\na fine day,sun,good\na sad rain,fog,bad\n", {"pair": "pair"}, {"pair": True}),
     "several": ('text,labels\na fine day,"good,warm"\na sad rain,bad\n', {"kind": "multi"}, {"kind": "multi"}),
@@ -21,7 +21,7 @@ TABLES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 def trained(root: Path, kind: str) -> tuple[Path, list[dict[str, Any]]]:
-    """A record, and what was said of the dev data at the end of its training."""
+    """A record, and the predictions on dev at the end of training."""
     cfg = config(root, kind)
     if kind in TABLES:
         table, pipe, task = TABLES[kind]

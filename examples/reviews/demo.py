@@ -1,11 +1,11 @@
-"""Trains the reviews, scores the best weights on reviews that were held out, and says what to type next."""
+"""Train on the reviews, test the best weights on held-out reviews, and print what to try next."""
 
 import os
 import sys
 import time
 from pathlib import Path
 
-# the networks are too small to be shared among threads, which would mostly wait for each other; read when torch starts
+# the networks are too small to benefit from several threads; torch reads this when it is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from alchemy import prepare_cfg, run
@@ -27,11 +27,11 @@ def main() -> int:
         return failed(tested)
     folder = os.path.relpath(HERE, called_from)
     print(f"""
-test accuracy  {tested.ret["accuracy"]:.4f}, on 1,700 reviews that were held out
+test accuracy  {tested.ret["accuracy"]:.4f}, on 1,700 held-out reviews
 record         {os.path.join(folder, record)}
 time           {time.monotonic() - started:.0f} s
 
-what to type next:""")
+try next:""")
     for line, meaning in next_steps(folder, called_from):
         print(f"  {line:<50} {meaning}")
     return 0
@@ -40,15 +40,15 @@ what to type next:""")
 def next_steps(folder: str, called_from: Path) -> list[tuple[str, str]]:
     command = Path(sys.executable).with_name("alchemy")
     on_path = any(Path(entry) == command.parent for entry in os.environ.get("PATH", "").split(os.pathsep))
-    activate = os.path.relpath(command.with_name("activate"), called_from)  # by now this is not the working folder
-    enter = [] if on_path else [(f"source {activate}", "the command `alchemy`")]
+    activate = os.path.relpath(command.with_name("activate"), called_from)  # the working folder has changed since
+    enter = [] if on_path else [(f"source {activate}", "make the command `alchemy` available")]
     return [
         *enter,
-        (f"cd {folder}", "a project: a config, and its parts in src/"),
-        ("alchemy run reviews.toml --set optim.lr=0.02", "the same with another value"),
-        ("alchemy run reviews.toml#textcnn", "the second model, a variant of the same file"),
-        ("alchemy predict latest --out predictions.csv", "what the model says of each review"),
-        ("alchemy data peek reviews.toml", "what flows between the data pipes"),
+        (f"cd {folder}", "go to the project: a config, and its parts in src/"),
+        ("alchemy run reviews.toml --set optim.lr=0.02", "train with another learning rate"),
+        ("alchemy run reviews.toml#textcnn", "train the second model, a variant in the same file"),
+        ("alchemy predict latest --out predictions.csv", "write the model's predictions"),
+        ("alchemy data peek reviews.toml", "print the samples between the data pipes"),
     ]
 
 

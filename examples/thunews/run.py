@@ -1,4 +1,4 @@
-"""Text classification with pretrained models: flags become a config of alchemy, which trains, evaluates, predicts."""
+"""Text classification with pretrained models: convert flags to an alchemy config; train, evaluate and predict."""
 
 import argparse
 import os
@@ -40,21 +40,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def gpus(args: argparse.Namespace) -> int:
-    """How many GPUs there are to train on, each with a process of its own."""
+    """Return the number of GPUs to train on, with one process each."""
     if args.local_rank >= 0 and not is_launched():
-        hint = "leave it out: all GPUs are used; or start with torchrun"
-        raise AlchemyError(f"--local_rank={args.local_rank} without the environment of a launcher", hint=hint)
+        hint = "remove the flag to use all GPUs, or start with torchrun"
+        raise AlchemyError(f"--local_rank={args.local_rank} requires the environment of a launcher", hint=hint)
     return 0 if args.no_cuda else cuda_count()
 
 
 def work(args: argparse.Namespace) -> int:
-    """Trains, then scores and predicts, as far as the flags ask for it; returns the exit code."""
+    """Train, evaluate and predict, depending on the flags; return the exit code."""
     folder = Path(args.output_dir).expanduser()
-    with open_group() as group:  # one process decides for all, and tells why not
-        found = group.broadcast(decided(args, folder) if group.is_main else None)
-    if isinstance(found, AlchemyError):
-        raise found if get_rank_info().rank == 0 else SystemExit(found.exit_code)
-    plan, cfg = found
+    with open_group() as group:  # one process decides for all, and reports errors
+        decision = group.broadcast(decide(args, folder) if group.is_main else None)
+    if isinstance(decision, AlchemyError):
+        raise decision if get_rank_info().rank == 0 else SystemExit(decision.exit_code)
+    plan, cfg = decision
     document = prepare_cfg(cfg)
     device = [-1] if args.no_cuda else None
     if plan.train:
@@ -62,7 +62,7 @@ def work(args: argparse.Namespace) -> int:
             result = train(document, plan.record, device)
         finally:
             if get_rank_info().rank == 0 and former.put_back(folder):
-                print(f"no update was made: {folder} is as it was before", file=sys.stderr)
+                print(f"training failed before its first update: {folder} is unchanged", file=sys.stderr)
         if isinstance(result.exception, AlchemyError):
             raise result.exception
         if result.signal or isinstance(result, Exception):
@@ -70,11 +70,11 @@ def work(args: argparse.Namespace) -> int:
     return score(args, cfg, device) if args.do_eval or args.do_predict else 0
 
 
-def decided(args: argparse.Namespace, folder: Path) -> tuple[output.Plan, dict[str, Any]] | AlchemyError:
-    """What is to be done, and the config for it; or why nothing can be."""
+def decide(args: argparse.Namespace, folder: Path) -> tuple[output.Plan, dict[str, Any]] | AlchemyError:
+    """Return the plan and the config, or the error that prevents the work."""
     try:
         if output.running(folder) is None:
-            former.put_back(folder)  # of a command that was killed at its start
+            former.put_back(folder)  # from a command that was killed at its start
         known = None if args.do_train else output.trained_labels(folder)
         cfg = translate.training(args, labels_of(args.task_name, args.data_dir) if known is None else known)
         document = prepare_cfg(cfg)
@@ -86,8 +86,8 @@ def decided(args: argparse.Namespace, folder: Path) -> tuple[output.Plan, dict[s
 
 
 def check_data(args: argparse.Namespace, cfg: dict[str, Any]) -> None:
-    """Tells whatever is wrong with the data before anything is written."""
-    used = cfg if args.do_train else translate.scoring(cfg, trained(args)[-1])
+    """Check the data before anything is written."""
+    used = cfg if args.do_train else translate.scoring(cfg, find_checkpoints(args)[-1])
     tokenizer = tokenizer_of(used["task"]["tokenizer"])
     translate.check_room(args, tokenizer)
     for split in cfg["task"]["datasets"].values():
@@ -101,16 +101,16 @@ def train(document: Document, record: Path | None, device: list[int] | None) -> 
     if get_rank_info().rank == 0:
         print(f"resuming {record}")
     try:
-        # that the flags are the same where it matters is known already
-        told = {"overrides": [f"log_every={document.get('log_every')}"], "allow": ["config"]}
-        return resume(record, device=device, user_dir=PARTS, **told)
+        # output.plan has already checked that the relevant flags are the same
+        options = {"overrides": [f"log_every={document.get('log_every')}"], "allow": ["config"]}
+        return resume(record, device=device, user_dir=PARTS, **options)
     except AlchemyError as error:
-        hint = f"{error.problem.hint} of `alchemy resume {record}`, or begin anew with --overwrite_output_dir"
+        hint = f"{error.problem.hint} of `alchemy resume {record}`, or start over with --overwrite_output_dir"
         raise AlchemyError(error.problem.message, hint=hint) from error
 
 
-def trained(args: argparse.Namespace) -> list[Path]:
-    """The checkpoints that are there; at least one."""
+def find_checkpoints(args: argparse.Namespace) -> list[Path]:
+    """Return the checkpoints of the output folder; raise an error if there are none."""
     folder = Path(args.output_dir).expanduser().resolve()
     if not (found := checkpoints(folder)):
         raise AlchemyError(f"{folder} has no checkpoint to evaluate", hint="train one with --do_train")
@@ -118,10 +118,10 @@ def trained(args: argparse.Namespace) -> list[Path]:
 
 
 def score(args: argparse.Namespace, cfg: dict[str, Any], device: list[int] | None) -> int:
-    found = trained(args)
+    found = find_checkpoints(args)
     chosen = found if args.eval_all_checkpoints and args.do_eval else found[-1:]
-    told = {"checkpoints": [str(path) for path in chosen], "output_dir": str(chosen[-1].parent)}
-    result = run_task(translate.scoring(cfg, chosen[-1]), alloc(device)[0], user_dir=PARTS, **told)
+    options = {"checkpoints": [str(path) for path in chosen], "output_dir": str(chosen[-1].parent)}
+    result = run_task(translate.scoring(cfg, chosen[-1]), alloc(device)[0], user_dir=PARTS, **options)
     if isinstance(result.exception, AlchemyError):
         raise result.exception
     return exit_code(result)

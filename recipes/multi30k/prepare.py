@@ -1,6 +1,6 @@
-"""Corpora of Multi30k for the recipes: the published merges, a vocabulary of the training text, three splits in ids.
+"""Build the Multi30k corpora of the recipes, with the published merges and a vocabulary from the training text.
 
-In the folder of the recipes, where `data` is:
+In the folder of the recipes, which contains `data`:
 
     python multi30k/prepare.py
 """

@@ -1,4 +1,4 @@
-"""What the tests of checkpoints share: the log, and a small training whose state is worth saving."""
+"""Shared by the tests of checkpoints: the log, and a small training run with a nontrivial state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alchemy.checkpoint.manifest import Where
 
 
 class Training:
-    """A line being fitted: the parts of a run in a nutshell."""
+    """A line being fitted: a minimal run."""
 
     def __init__(self, state: Path, **policy: Any) -> None:
         torch.manual_seed(0)
@@ -35,7 +35,7 @@ class Training:
         return Where(self.update, 0, self.update)
 
     def step(self, score: float | None = None, mid_window: bool = False) -> None:
-        """An update; with a score an evaluation after it."""
+        """Do an update; with a score, evaluate after it."""
         self.optim.zero_grad()
         self.module(torch.randn(5, 3)).square().mean().backward()
         self.optim.step()
@@ -50,7 +50,7 @@ class Training:
         self.keeper.close()
 
     def values(self) -> dict[str, Tensor]:
-        """Every tensor that a run must find again."""
+        """Return every tensor that a run must restore."""
         values = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
         for index, row in self.optim.state_dict()["state"].items():
             values |= {f"{index}.{name}": tensor.clone() for name, tensor in row.items()}

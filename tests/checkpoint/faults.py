@@ -1,4 +1,4 @@
-"""A disk that fails, or loses its power, at a chosen operation or byte; and states to save on it."""
+"""A disk that fails or loses power at a chosen operation or byte, and states to save on it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from alchemy.checkpoint.manifest import Manifest, checkpoints
 
 
 class PowerCut(BaseException):
-    """The process is gone: nothing after it is run, nothing is tidied up."""
+    """The process is gone: nothing runs after it, and nothing is cleaned up."""
 
 
 class FaultyDisk(Disk):
-    """Fails at operation `call` or after `room` bytes: with an error, or (`power`) as if the plug was pulled.
+    """Fail at operation `call` or after `room` bytes: with an error, or (`power`) with a power cut.
 
-    Nothing is really synced, which would take most of the time of a test; what a power cut would lose is cut off.
+    Nothing is really synced, which would be slow; instead, the data that a power cut would lose is truncated.
     """
 
     def __init__(self, *, call: int = 10**9, room: int = 10**9, power: bool = False) -> None:
@@ -44,7 +44,7 @@ class FaultyDisk(Disk):
         raise error
 
     def lose_power(self) -> None:
-        """What was not synced is lost by half, wherever it has been moved."""
+        """Lose half of the data that was not synced, even if files were moved."""
         self.dark = True
         for path in self.unsynced:
             with open(path, "rb+") as file:
@@ -89,7 +89,7 @@ class FaultyDisk(Disk):
 
 
 def tensors_of(update: int) -> dict[str, Tensor]:
-    """A state that its update determines, of many types and shapes."""
+    """Return a state of many types and shapes that depends only on its update."""
     draw = torch.Generator().manual_seed(update)
     return {
         "weight": torch.randn(9, 7, generator=draw),
@@ -112,7 +112,7 @@ def save(state: Path, update: int, disk: Disk, name: str = "") -> Path:
 
 
 def is_exactly(folder: Path, update: int) -> bool:
-    """Whether a checkpoint is, bit for bit, the one of that update."""
+    """Return whether a checkpoint is bit for bit that of an update."""
     found, expected = read(folder), files_of(update)
     if set(found) != set(expected) or found["state.json"] != expected["state.json"]:
         return False

@@ -1,4 +1,4 @@
-"""Saves in children that are killed at random moments, and looks at what they left. One start of torch for all of them.
+"""Save in children that are killed at random moments, and check the result. torch is imported once for all of them.
 
 usage: python killed.py STATE KILLS
 """
@@ -25,7 +25,7 @@ SIZES = (1, 1000, 70_000)
 
 
 class Counter:
-    """Its tensors say at which update they were saved."""
+    """A part whose tensors contain the update at which they were saved."""
 
     def __init__(self) -> None:
         self.update = 0

@@ -1,4 +1,4 @@
-"""Copies beside the training: the memory is used again, shapes may change, errors stay inside."""
+"""Saving in the background: memory is reused, shapes may change, errors do not reach training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_copies_use_the_same_memory_again() -> None:
     places = [tensor.data_ptr() for tensor in first.values()]
     second = buffers.copy({"a": torch.full((3, 2), 5.0), "b": torch.zeros(2, 3).t()})
     assert [tensor.data_ptr() for tensor in second.values()] == places
-    assert list(buffers.copy({"b": torch.zeros(2, 3).t()})) == ["b"]  # weights alone
+    assert list(buffers.copy({"b": torch.zeros(2, 3).t()})) == ["b"]  # weights only
     assert buffers.copy({"a": second["a"].clone()})["a"].data_ptr() == places[0]
     assert torch.equal(second["a"], torch.full((3, 2), 5.0))
     assert second["b"].is_contiguous()
@@ -83,7 +83,7 @@ def test_one_is_written_at_a_time(tmp_path: Path) -> None:
     saver.close()
     assert alive == [1] * 5
     assert saver.seconds > 0
-    assert saver.writing > 0  # also of threads that are gone
+    assert saver.writing > 0  # also of threads that have ended
 
 
 class NoMemory(Buffers):

@@ -1,4 +1,4 @@
-"""What a module keeps beside its tensors is saved with its weights, and comes back from there and from a checkpoint."""
+"""The extra state of a module is saved with its weights, and restored from there and from a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.toy import Line, config
 
 
 class Counting(nn.Linear):
-    """Has counted something, in numbers and in tensors."""
+    """A module with counts, as numbers and tensors."""
 
     def __init__(self, state: Any) -> None:
         super().__init__(1, 1)
@@ -37,7 +37,7 @@ class Counting(nn.Linear):
 
 
 class Margin(Loss):
-    """A loss that does so, too."""
+    """A loss with such counts."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Model(AlchemyModel):
 
 
 class CountingLine(Line):
-    """The line of the other tests, which knows how often it was asked."""
+    """The line of the other tests, with a count of its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,4 +149,4 @@ def test_the_best_model_of_a_run_is_saved(tmp_path: Path) -> None:
         with Run(cfg):
             model = CountingLine()
             model.load(result.record_dir / folder)
-            assert model.module[0].seen == {"calls": 8}  # four steps of training and four of the evaluation
+            assert model.module[0].seen == {"calls": 8}  # four training steps and four evaluation steps

@@ -1,4 +1,4 @@
-"""Checkpoints on a disk that fails: a complete one is always there, and nothing older is lost."""
+"""Checkpoints on a failing disk: there is always a complete one, and older ones are not lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.checkpoint.strategies import tensors
 
 
 def costs() -> tuple[int, int]:
-    """Operations and bytes of a save that goes well: faults are to reach all of them."""
+    """Return the operations and bytes of a successful save: faults must cover all of them."""
     disk = FaultyDisk()
     with tempfile.TemporaryDirectory() as folder:
         save(Path(folder), 3, disk)
@@ -66,7 +66,7 @@ def damage(path: Path, how: str, place: int) -> None:
 
 
 def survive(fault: dict[str, Any], how: str, file: str, place: int) -> None:
-    """Two saves, a third that is cut; then the newest one that is there is damaged."""
+    """Two saves and an interrupted third one; then the latest one is damaged."""
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "state"
         for update in (1, 2):
@@ -77,7 +77,7 @@ def survive(fault: dict[str, Any], how: str, file: str, place: int) -> None:
             save(state, 3, disk)
         except (OSError, PowerCut):
             cut = True
-        disk.lose_power()  # if not before, then now: what is complete must be on the disk
+        disk.lose_power()  # by now at the latest, complete checkpoints must be on the disk
         complete = [1, 2, 3] if disk.renamed else [1, 2]
         assert cut or disk.renamed
         assert [path.name for path in checkpoints(state)] == [f"u{update}" for update in complete]
@@ -109,7 +109,7 @@ def test_a_thousand_failures(fault: dict[str, Any], how: str, file: str, place: 
 
 
 def test_the_faults_reach_every_operation(tmp_path: Path) -> None:
-    for call in range(CALLS):  # not a sample: each of them
+    for call in range(CALLS):  # all of them, not a sample
         broken = FaultyDisk(call=call)
         with pytest.raises(OSError, match="Input/output error"):
             save(tmp_path, 2, broken, name=f"u2-{call + 2}")
@@ -210,7 +210,7 @@ def test_age_is_the_update_and_names_are_never_used_twice(tmp_path: Path) -> Non
 def test_only_leftovers_are_cleared_and_an_interrupted_swap_is_undone(tmp_path: Path) -> None:
     for name in (".tmp-1-u3", ".best.old", "u1", "other", ".hidden"):
         (tmp_path / name).mkdir()
-    # of a process whose number has been given away again, as in a container that starts anew
+    # of a process whose id has been reused, as in a restarted container
     (tmp_path / f".last.{os.uname().nodename}-{os.getpid()}.x" / "old-0-last").mkdir(parents=True)
     assert clear_leftovers(tmp_path) == [".tmp-1-u3"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "best", "last", "other", "u1"]

@@ -1,4 +1,4 @@
-"""Whole histories of a run: saves, failing disks, restarts and damage in any order, looked at after each event."""
+"""Random histories of a run: saves, disk failures, restarts and damage in any order, checked after each event."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ EVENTS = st.one_of(
 
 
 class History:
-    """A run whose tensors say at which update they were saved, through all of its lives."""
+    """A run, with restarts, whose tensors contain the update at which they were saved."""
 
     def __init__(self, state: Path, **policy: Any) -> None:
         self.state, self.policy = state, policy
         self.damaged: set[str] = set()
-        self.safe = 0  # the newest update of which a whole state was reported to be on the disk
+        self.safe = 0  # the latest update whose complete state was reported as saved
         self.begin()
 
     def begin(self) -> None:
@@ -77,7 +77,7 @@ class History:
             path = whole[-1] / "state.json"
             data = path.read_bytes()
             place %= len(data)
-            with open(path, "rb+") as file:  # in place, so that links see it as well
+            with open(path, "rb+") as file:  # in place, so that links are affected too
                 file.seek(place)
                 file.write(bytes([data[place] ^ 1]))
             self.damaged.add(whole[-1].name)

@@ -1,4 +1,4 @@
-"""The policy: when, which are kept, what is linked, and going on from the newest."""
+"""The checkpoint policy: when to save, which to keep, links, and resuming from the latest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_run_goes_on_exactly_where_it_was(train: Any, tmp_path: Path, asynchro
 
 
 def test_the_state_is_that_of_the_moment_of_the_save(train: Any) -> None:
-    """The thread writes while training goes on: what it writes must not move."""
+    """The thread writes during training: its data must not change."""
     training = train(every=3)
     gate = Gate()
     training.keeper.saver.disk = gate
@@ -55,7 +55,7 @@ def test_the_state_is_that_of_the_moment_of_the_save(train: Any) -> None:
 
 
 class Gate(Disk):
-    """Waits before the first folder is made."""
+    """Wait before the first folder is created."""
 
     def __init__(self) -> None:
         import threading
@@ -99,7 +99,7 @@ def test_the_best_and_the_last_are_kept_and_linked(train: Any, tmp_path: Path) -
         training.step(score)
     training.keeper.close()
     assert names(state) == ["u2", "u4", "u6", "u7"]
-    assert read_manifest(state / "best").update == 2  # of equal ones the older
+    assert read_manifest(state / "best").update == 2  # the older one of equal scores
     assert read_manifest(state / "last").update == 7
     assert [read_manifest(state / name).why for name in ("u2", "u4", "u7")] == [
         ["every", "best"],
@@ -118,7 +118,7 @@ def test_a_new_best_is_told(train: Any, tmp_path: Path) -> None:
 
     def tell(**fields: Any) -> None:
         told.append(fields["best"])
-        raise OSError(errno.ENOSPC, "No space left on device")  # must not reach the training
+        raise OSError(errno.ENOSPC, "No space left on device")  # must not reach training
 
     training.keeper.note = tell
     for score in (0.1, 0.7, 0.5, math.nan, 0.8):
@@ -180,7 +180,7 @@ def test_a_best_amid_a_window_is_saved_at_once_as_weights(train: Any, tmp_path: 
 def test_weights_that_have_moved_on_are_not_saved_as_the_best(train: Any, tmp_path: Path, said: list[str]) -> None:
     training = train(monitor="dev/f1", every={})
     training.step()
-    training.keeper.after_evaluation("dev", {"f1": 1.0}, training.where)  # wrong: within a window
+    training.keeper.after_evaluation("dev", {"f1": 1.0}, training.where)  # invalid: within a window
     training.step()
     training.keeper.close()
     assert names(tmp_path / "state") == []
@@ -242,7 +242,7 @@ def test_newer_broken_ones_are_passed_over_with_a_word(train: Any, tmp_path: Pat
     assert f"skipping state/u6: model.safetensors has 4 bytes, expected {size}" in said
     again.update = 4
     again.steps(2)
-    assert names(tmp_path / "state") == ["u2", "u4", "u6-2"]  # the broken one makes room
+    assert names(tmp_path / "state") == ["u2", "u4", "u6-2"]  # the broken one is removed
 
 
 def test_an_empty_state_is_none(train: Any) -> None:
@@ -312,7 +312,7 @@ def test_a_wrong_table_is_one_clear_error(tmp_path: Path, table: dict[str, Any],
 
 
 class Pair:
-    """One of two processes; both go through the same motions, and the first one's word counts."""
+    """One of two processes; both make the same calls, and the first one decides."""
 
     size = 2
 
@@ -340,7 +340,7 @@ def test_only_the_first_process_writes_and_all_give_their_state(train: Any, tmp_
 
 def test_several_processes_agree_on_the_minutes(train: Any, tmp_path: Path) -> None:
     training = train(every={"minutes": 30})
-    training.keeper.group = group = Pair(is_main=True, late=True)  # the other one's clock says so
+    training.keeper.group = group = Pair(is_main=True, late=True)  # decided by the clock of the other process
     training.steps(17)
     assert group.asked == 1
     assert names(tmp_path / "state") == ["u16"]

@@ -1,4 +1,4 @@
-"""Saves that fail: they are told, tried again, and never stop the run."""
+"""Failing saves: reported, retried, and never fatal for the run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: l
     assert names(state) == ["u2"]
     assert list(state.glob(".tmp-*")) == []
     training.keeper.saver.disk = Disk()
-    training.step(0.3)  # better than what is on the disk, though not than what was lost
+    training.step(0.3)  # better than the saved one, but not than the lost one
     training.step()
     training.keeper.close()
     assert names(state) == ["u5", "u6"]
@@ -52,7 +52,7 @@ def test_a_best_one_that_was_not_written_does_not_count(train: Any, tmp_path: Pa
     training.step(0.9)
     training.keeper.saver.wait()
     training.keeper.saver.disk = Disk()
-    training.step(0.4)  # worse than what is on the disk
+    training.step(0.4)  # worse than the saved one
     assert training.keeper.save(training.where, "signal") is not None
     training.keeper.close()
     assert names(tmp_path / "state") == ["u1", "u3"]
@@ -80,7 +80,7 @@ def test_names_that_were_not_given_are_given_after_the_next_save(
         "will retry after the next save"
     )
     assert training.keeper.unsaved == ""
-    again = train(monitor="dev/f1", every=1)  # a resume does it as well
+    again = train(monitor="dev/f1", every=1)  # a resume does so as well
     again.keeper.watch(Watch(Monitor("dev/f1"), names=["best"]))
     again.keeper.restore()
     again.update = 2

@@ -1,4 +1,4 @@
-"""Real processes, killed with SIGKILL while they save: what they had finished is there, bit for bit."""
+"""Real processes, killed with SIGKILL while they save: finished checkpoints are bit-exact."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_killed_while_saving(tmp_path: Path, kills: int) -> None:
     rows = json.loads(done.stdout)
     assert len(rows) == kills
     assert all(row["exact"] for row in rows)
-    assert all(row["update"] >= row["acknowledged"] for row in rows)  # what was finished is never lost
+    assert all(row["update"] >= row["acknowledged"] for row in rows)  # finished checkpoints are never lost
     updates = [row["update"] for row in rows]
     assert updates == sorted(updates)
     assert updates[-1] > updates[0]
-    assert any(row["left"] for row in rows)  # some were killed amid a save, or this test shows nothing
+    assert any(row["left"] for row in rows)  # some must be killed during a save, or this test shows nothing
     clear_leftovers(state)
     assert [verify(folder) for folder in checkpoints(state)] == [""] * len(checkpoints(state))

@@ -1,4 +1,4 @@
-"""How the state of the parts lies in the files, and that the model's own `load` reads them."""
+"""The layout of states in files, and that `load` of the model reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Margin(Loss):
 
 
 class Odd(nn.Module):
-    """Two names for one tensor, a window on it, an extra state, an empty one; `turned` shows it turned as well."""
+    """Two names for one tensor, a view of it, an extra state, an empty one; with `turned`, also a transposed view."""
 
     def __init__(self, turned: bool = False) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def read_names(file: Path) -> list[str]:
 
 
 def test_only_the_name_of_a_loss_is_one(run: Run, tmp_path: Path) -> None:
-    """A module may be called `user:age`, as the key of a ModuleDict."""
+    """A module may be named `user:age`, as a key of a ModuleDict."""
 
     def make() -> Model:
         return Model(nn.ModuleDict({"user:age": nn.Linear(1, 2), "criterion": nn.Linear(1, 1)}))
@@ -177,7 +177,7 @@ class Shadow:
 
 def test_the_average_has_a_file_with_the_names_of_the_model(tmp_path: Path) -> None:
     module = nn.Linear(2, 2)
-    weights = dict(module.state_dict())  # even if it is the very same memory
+    weights = dict(module.state_dict())  # even if it is the same memory
     files = saved({"model": module, "average": Shadow(weights), "nothing": object()}, tmp_path / "u1")
     assert sorted(files["ema.safetensors"]) == sorted(files["model.safetensors"]) == ["bias", "weight"]
     other = Shadow({})

@@ -1,4 +1,4 @@
-"""States come back exactly as they went in."""
+"""States are restored exactly."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, float):
-        return repr(one) == repr(other)  # also of nan and -0.0
+        return repr(one) == repr(other)  # also for nan and -0.0
     return bool(one == other)
 
 

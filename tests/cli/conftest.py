@@ -1,4 +1,4 @@
-"""A new project for the tests of commands, and a Python that has not seen it before."""
+"""A new project for the tests of commands, in an interpreter that has not imported it."""
 
 import sys
 
@@ -9,7 +9,7 @@ from alchemy.cli import main
 
 @pytest.fixture(autouse=True)
 def fresh_imports():
-    """Every project calls its package `src`."""
+    """Forget the imported package: every project calls it `src`."""
     path = list(sys.path)
     yield
     sys.path[:] = path
@@ -19,7 +19,7 @@ def fresh_imports():
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, capsys):
-    """A new project, as the working folder."""
+    """A new project as the working folder."""
     folder = tmp_path / "my project"
     assert main(["new", str(folder)]) == 0
     monkeypatch.chdir(folder)
@@ -29,7 +29,7 @@ def project(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def record(corpora, tmp_path_factory):
-    """The record of a translation model of two epochs; it is read, never changed."""
+    """The read-only record of a translation model trained for two epochs."""
     from alchemy.runner import run_task
     from tests.tasks.pairs import config
 

@@ -1,4 +1,4 @@
-"""What a command prints with `--json`."""
+"""Parse the `--json` output of a command."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """One for each line."""
+    """Return one object per line."""
     return [json.loads(line) for line in text.splitlines()]

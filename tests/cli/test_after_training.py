@@ -52,13 +52,13 @@ def test_nothing_follows_a_training_that_a_signal_ended(
 
 @EvalPipeline.register()
 class WriteStep(EvalPipeline):
-    """Reads the schedule without asking whether there is one, as pipes of older projects do."""
+    """Read the schedule without checking that it exists, as pipes of older projects do."""
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         sched = sym_tbl().train_sched
         with open("steps.txt", "a") as file:
             file.write(f"{split} {sched.cur_epoch} {sched.cur_step} {sched.num_updates}\n")
-        assert self.run.train_sched is None or split == "dev"  # nothing of ours takes it for a training
+        assert self.run.train_sched is None or split == "dev"  # it is not mistaken for a training run
         return {**kwargs, "score": float(sched.cur_step == 7)}
 
 

@@ -1,4 +1,4 @@
-"""`alchemy check` and what `alchemy run` says before it starts."""
+"""`alchemy check`, and the messages of `alchemy run` before it starts."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`alchemy checkpoint`: lists, shows, verifies, averages and imports."""
+"""`alchemy checkpoint`: list, show, verify, average and import."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_ls_as_json_with_a_broken_one(record: Path, capsys: Any) -> None:
 
 
 def test_what_a_bad_update_left_is_read_like_any_other(record: Path, capsys: Any) -> None:
-    """Newer runs keep the state before it in `bad`, older ones among the others."""
+    """Newer runs keep the state before a bad update in `bad`, older ones among the others."""
     files = read(record / "state" / "u7")
     at: dict[str, Any] = {"update": 8, "epoch": 1, "step": 8, "time": "", "why": ["nonfinite"]}
     write(record / "state" / "u8", files, Manifest(**at))
@@ -75,7 +75,7 @@ def test_what_a_bad_update_left_is_read_like_any_other(record: Path, capsys: Any
     assert call("ls", "r1") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].split()[:5] == ["u8", "8", "2", "whole", "nonfinite"]
-    assert len(lines) == 6  # what is in `bad` is no checkpoint
+    assert len(lines) == 6  # `bad` does not contain a checkpoint
     assert call("verify", str(record / "bad" / "u8")) == 0
     assert "bad/u8 is intact" in capsys.readouterr().out
     assert call("show", str(record / "bad" / "u8")) == 0
@@ -98,7 +98,7 @@ def test_show(record: Path, capsys: Any) -> None:
 
 def test_verify(record: Path, capsys: Any) -> None:
     assert call("verify", "r1") == 0
-    assert capsys.readouterr().out.count(" is intact: ") == 6  # four, and two links
+    assert capsys.readouterr().out.count(" is intact: ") == 6  # four checkpoints and two links
     path = record / "state" / "u6" / "optim.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     assert call("verify", "r1") == 1
@@ -204,7 +204,7 @@ def test_weights_that_differ_have_no_mean(record: Path, tmp_path: Path, capsys: 
 
 
 class Net(nn.Module):
-    """A network that old scripts save whole."""
+    """A network that old scripts pickle as a whole object."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_import_of_state_dicts(here: Path, wrap: Any) -> None:
     net, again = Net(), Net()
     tensors = imported(wrap(net.state_dict()))
-    assert sorted(tensors) == ["one.bias", "one.weight", "two.bias"]  # tied weights once
+    assert sorted(tensors) == ["one.bias", "one.weight", "two.bias"]  # tied weights count once
     from safetensors.torch import load_model
 
     load_model(again, "out/model.safetensors")
@@ -264,7 +264,7 @@ def test_a_whole_network_is_read_only_when_asked(here: Path, capsys: Any) -> Non
 
 
 class Trap:
-    """What a pickle can do to whoever reads it."""
+    """A pickle that executes code when it is loaded."""
 
     def __reduce__(self) -> Any:
         return Path.touch, (Path("sprung"),)

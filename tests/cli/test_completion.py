@@ -1,4 +1,4 @@
-"""What a shell is told on TAB."""
+"""Shell completion."""
 
 import shutil
 import subprocess

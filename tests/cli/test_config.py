@@ -78,7 +78,7 @@ def test_parts_show_what_a_config_can_give(capsys):
     taken = {row["type"]: {param["name"] for param in row["params"]} for row in json.loads(capsys.readouterr().out)}
     assert "alchemy.optim.Adam" in taken and "alchemy.optim.Optimizers" not in taken
     assert "every" in taken["alchemy.checkpoint.keeper.Checkpoints"]
-    assert "datapipe" in taken["alchemy.pipeline.lst.SequenceWrapper"]  # of a pipe that stands first
+    assert "datapipe" in taken["alchemy.pipeline.lst.SequenceWrapper"]  # for a pipe in first position
     filled_in = {"state_dir", "cfg", "device_info", "params", "parts"}
     assert {path: names & filled_in for path, names in taken.items() if names & filled_in} == {}
 

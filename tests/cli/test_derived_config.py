@@ -1,4 +1,4 @@
-"""From the config of a training to that of a test or of predictions."""
+"""Derive the config of a test or a prediction from that of a training run."""
 
 import copy
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_a_test_keeps_what_it_needs(training):
     assert not {"sched", "optim"} & set(document)
     assert "criterion" in document
     assert list(document["task"]["datasets"]) == ["test"]
-    assert document["task"]["evalpipes"] == training["task"]["evalpipes"]  # what only a training does, they leave alone
+    assert document["task"]["evalpipes"] == training["task"]["evalpipes"]  # without effect outside training
     assert document["plugins"][0]["log_dir"] == "records/ner/test"
     assert left_out[:3] == ["[sched]", "[optim]", "[task.datasets.train]"]
 

@@ -1,4 +1,4 @@
-"""`alchemy export`, and `alchemy generate --engine ctranslate2`: the texts of the model, or no file."""
+"""`alchemy export`, and `alchemy generate --engine ctranslate2`: the same output as the model, or no file."""
 
 from __future__ import annotations
 

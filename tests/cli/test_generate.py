@@ -1,4 +1,4 @@
-"""`alchemy generate`: a text for each line, in order, whatever the batches."""
+"""`alchemy generate`: one output per line, in order, for any batch size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = ["a dog", "", "small cat sees a dog", "a", "  ", "the größte ZEBRA"]
 
 
 def generated(record: str, capsys: Any, *words: str, code: int = 0) -> str:
-    # a model of two epochs would rather say nothing
+    # a model trained for two epochs prefers empty output
     assert main(["generate", record, "--device", "-1", "--min-length", "1", *words]) == code
     read = capsys.readouterr()
     return str(read.err if code else read.out)
@@ -121,7 +121,7 @@ def test_options_reach_the_search_and_its_limits(record: str, lines: str, capsys
     short = generated(record, capsys, "--input", lines, "--max-ratio", "0", "--max-extra", "2").splitlines()
     assert max(len(text.split()) for text in short) <= 2
     long = generated(record, capsys, "--input", lines, "--min-ratio", "1.5").splitlines()
-    assert len(long[2].split()) >= 9  # five words and the end
+    assert len(long[2].split()) >= 9  # five words and the end token
     exact = generated(record, capsys, "--input", lines, "--exact", "--scores", "--length-penalty", "0").splitlines()
     plain = generated(record, capsys, "--input", lines, "--scores", "--length-penalty", "0").splitlines()
     assert all(float(one.split()[0]) >= float(two.split()[0]) - 1e-4 for one, two in zip(exact, plain, strict=True))
@@ -165,7 +165,7 @@ def test_moses_tokens_are_undone(record: str, lines: str, capsys: Any, monkeypat
         == 'ein Zwei-Sitzer, sagt er "laut".'
     )
     words = ("--input", lines, "--detokenize", "de")
-    assert generated(record, capsys, *words) == generated(record, capsys, "--input", lines)  # words alone
+    assert generated(record, capsys, *words) == generated(record, capsys, "--input", lines)  # words only
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     assert "--detokenize needs the package sacremoses" in generated(record, capsys, *words, code=2)
 
@@ -274,7 +274,7 @@ def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkey
     assert "file not found" in generated(record, capsys, "--input", str(tmp_path / "none.en"), code=2)
     assert f"cannot write {tmp_path}: Is a directory" in generated(record, capsys, "--output", str(tmp_path), code=2)
     assert "is a folder" in generated(record, capsys, "--input", str(tmp_path), code=2)
-    with open("/proc/self/mem", "rb") as unreadable:  # its first page
+    with open("/proc/self/mem", "rb") as unreadable:  # the first page of memory
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(unreadable))
         assert "cannot read standard input: Input/output error" in generated(record, capsys, code=2)
     (tmp_path / "in.en").write_bytes(b"a dog\n\xff\xfe\n")
@@ -284,7 +284,7 @@ def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkey
     assert "linked.en is both input and output" in generated(record, capsys, *both, code=2)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a dog\n\nb\xff\n")))
     assert main(["generate", record, "--device", "-1", "--min-length", "1"]) == 2
-    assert len(capsys.readouterr().out.splitlines()) == 2  # an empty line in front of a bad one is answered, too
+    assert len(capsys.readouterr().out.splitlines()) == 2  # an empty line before an invalid one gets an output, too
     other = run_task(texts_config(tmp_path, "classes"), raise_errors=True).record_dir
     assert "Classification does not generate text" in generated(str(other), capsys, code=2)
 
@@ -301,7 +301,7 @@ def test_lines_before_one_that_cannot_be_asked_are_answered(
 
 
 def test_alignments_of_tokens(record: str, lines: str, capsys: Any) -> None:
-    # the words of this vocabulary are its tokens; a record may stand behind the option
+    # the words of this vocabulary are its tokens; a record may follow the option
     words, tokens = (
         main(["generate", unit, record, "--device", "-1", "--min-length", "1", "--input", lines])
         or capsys.readouterr().out

@@ -1,11 +1,11 @@
-"""Ctrl-C before a command is under way: 130, and not a word."""
+"""Ctrl-C during startup: exit code 130, no output."""
 
 import subprocess
 import sys
 
 import pytest
 
-# a library that is being imported when Ctrl-C comes, and that would swallow it
+# a library that swallows Ctrl-C while it is imported
 LIBRARY = """
 import os, signal, sys
 
@@ -57,7 +57,7 @@ def test_a_command_at_work_tidies_up(tmp_path):
 
 
 def test_who_ignores_it_is_not_asked(tmp_path):
-    """As shells do for what runs in the background."""
+    """As shells do for background jobs."""
     ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     done = start(ignoring + LIBRARY, "alchemy.errors", "--version", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""A record numbers labels as it was trained, whatever became of the file in the config."""
+"""A record keeps the label ids of its training run, even if the file in the config changes."""
 
 from __future__ import annotations
 

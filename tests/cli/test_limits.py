@@ -1,4 +1,4 @@
-"""Numbers on the command line that cannot be: refused before anything is trained."""
+"""Invalid numbers on the command line: rejected before training starts."""
 
 import pytest
 
@@ -27,5 +27,5 @@ RESUME, RATE = ["verify", "resume", "train.toml"], ["find", "lr", "train.toml"]
 def test_it_is_one_line_at_the_door(project, capsys, words, message):
     assert main(words) == 2
     err = capsys.readouterr().err
-    assert err.startswith("error: ") and err.count("\n") == 1  # nothing was begun: that is told too
+    assert err.startswith("error: ") and err.count("\n") == 1  # one line: nothing was started
     assert message in err

@@ -1,4 +1,4 @@
-"""The door: help, unknown words, errors and exit codes."""
+"""The entry point: help, unknown commands, errors and exit codes."""
 
 import json
 import sys

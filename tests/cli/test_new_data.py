@@ -1,4 +1,4 @@
-"""`alchemy new --kind --data`: what it tells, the config that it writes, and that it can be used at once."""
+"""`alchemy new --kind --data`: its output, the config it writes, and that the project runs."""
 
 import gzip
 import os
@@ -51,7 +51,7 @@ def test_the_text_template_trains_tests_and_answers(tmp_path, monkeypatch, capsy
     *_, row = capsys.readouterr().out.splitlines()
     scores = [float(score) for score in re.findall(r"accuracy (\S+)", row)]  # dev and test
     assert len(scores) == 2
-    assert min(scores) > 0.6  # a guess would be right one time in four
+    assert min(scores) > 0.6  # random guessing is right one time in four
     assert main([*shlex.split(asked)[1:], "--device", "-1"]) == 0
     assert '"pred": "account"' in capsys.readouterr().out
 
@@ -118,7 +118,7 @@ def test_labels_that_only_dev_has_are_told_with_the_way_out(count, tmp_path, mon
 
 
 def write_flowers(path, *, delimiter=",", header=True, blank=False):
-    """Rows of numbers far from zero, of which the second tells the kind."""
+    """Rows of numbers far from zero, of which the second determines the class."""
     rows = [[str(n), f"{100 + n % 7}", f"{n % 2 * 50 + n % 5}", ("iris", "rose")[n % 2]] for n in range(120)]
     rows[7][1] = "" if blank else rows[7][1]
     rows = [["id", "height", "width", "kind"]] * header + rows

@@ -1,4 +1,4 @@
-"""`alchemy predict` with questions: texts, files and lines in, answers out in order, errors with their place."""
+"""`alchemy predict` with inputs: text, files and lines; predictions in order, errors with their position."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Asking:
-    """Asks a record in an empty folder, and reads the lines that are printed; `code` is how it has to end."""
+    """Predict with a record in an empty folder, and read the printed lines; `code` is the expected exit code."""
     monkeypatch.chdir(tmp_path)
 
     def answers(*words: str, kind: str = "classes", code: int = 0, stdin: bytes = b"") -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ def test_the_column_of_the_training_is_the_default(
         (tmp_path / name).write_text(text)
         (found,) = ask("--file", name, *column)
         assert found["pred"] == ask("--text", "rain")[0]["pred"] and found["title"] == "rain"
-    (tmp_path / "old.csv").write_text("text\nrain\n")  # a file that has `text` alone is read as before
+    (tmp_path / "old.csv").write_text("text\nrain\n")  # a file with only a column `text` is read as before
     assert len(ask("--file", "old.csv", *column)) == 1
     assert main(["predict", records["classes"], "--device", "-1", "--text", "rain"]) == 0
     (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("model: ")]
@@ -223,7 +223,7 @@ def test_a_split_of_the_config_is_answered_with_the_labels_of_the_training(
 
 @pytest.fixture
 def talk(records: dict[str, str], tmp_path: Path) -> subprocess.Popen[str]:
-    """The command, which waits for lines."""
+    """Start the command, which waits for lines."""
     pipe = subprocess.PIPE
     words = [sys.executable, "-m", "alchemy", "predict", records["classes"], "--device", "-1", "-"]
     return subprocess.Popen(words, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe, text=True)

@@ -1,4 +1,4 @@
-"""What is given in place of a record, by mistake: one sentence, whatever the command."""
+"""Wrong values in place of a record: one clear message for every command."""
 
 import pytest
 

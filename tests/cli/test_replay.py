@@ -1,4 +1,4 @@
-"""`alchemy replay`: an update of a finished run and of one that ended in a NaN, from the command line."""
+"""`alchemy replay`: an update of a finished run, and of one that ended in a NaN."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_a_nan_is_traced_to_the_line_of_the_project(project, trained, capsys):
 
 def test_a_nan_of_the_data_is_told_before_the_operations_on_it(project, trained, capsys):
     rows = (project / "data" / "train.csv").read_text().splitlines()
-    rows[499] = "nan,0.1,red"  # sample 498, below the line of the names
+    rows[499] = "nan,0.1,red"  # sample 498, below the header line
     (project / "data" / "train.csv").write_text("\n".join(rows) + "\n")
     record = trained()
     (bad,) = (record / "bad").glob("u*.json")

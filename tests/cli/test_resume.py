@@ -1,4 +1,4 @@
-"""`alchemy resume` in the project of `alchemy new`: its code may have changed since."""
+"""`alchemy resume` in the project of `alchemy new`, whose code may have changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StopAt(EndStepPipeline):
 
 @pytest.fixture
 def record(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Path:
-    """A record that a signal has stopped in its second step."""
+    """A record of a run stopped by a signal in its second step."""
     (project / "src" / "stop.py").write_text(STOP)
     (project / "short.toml").write_text(
         'base = "train.toml"\n[sched]\nepochs = 1\npipes = [{ type = "src.stop.StopAt" }]\n'
@@ -81,7 +81,7 @@ def test_the_code_that_a_resume_was_made_with_is_the_code_of_the_record(
 
 
 def runs_elsewhere(record: Path, *, silent: float) -> None:
-    """As if another machine wrote it, and had last been heard of so many seconds ago."""
+    """Make the record look as if another machine wrote it, with its last heartbeat some seconds ago."""
     heard = datetime.datetime.now().astimezone() - datetime.timedelta(seconds=silent)
     info = json.loads((record / "record.json").read_text())
     info |= {"status": "running", "host": "elsewhere", "pid": 7, "heartbeat": heard.isoformat()}
@@ -109,7 +109,7 @@ def test_a_wrong_call_is_explained(words: list[str], capsys: Any) -> None:
 
 
 def test_auto_runs_what_was_asked_for_after_the_training(record: Path, capsys: Any) -> None:
-    """`--test` means the same whether the run began anew or was taken up."""
+    """`--test` has the same meaning for a new and a resumed run."""
     assert main(["run", "short.toml", "--resume", "auto", "--test", "--device", "-1"]) == 0
     assert status(record) == "finished"
     assert len(list((record.parents[1] / "test").iterdir())) == 1

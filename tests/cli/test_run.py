@@ -62,7 +62,7 @@ def test_train_then_test_then_predict(project, capsys):
     left_out = "[sched], [optim], [checkpoint], [task.datasets.train], [task.datasets.dev]"
     assert f"not needed: {left_out}\n" in streams.err
 
-    # the newest record with weights, which is not that of the test
+    # the latest record with weights, which is not that of the test
     assert main(["predict", "latest", "--out", "p.csv", "--no-file"]) == 0
     with open("p.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -109,7 +109,7 @@ def test_a_failure_is_printed_once_and_its_cause_first(project, capsys, kept):
         log = record.relative_to(project) / "run.log"
         assert f"  log: {log}\n" in lines and "Traceback" not in out and out.count("ValueError: boom") == 1
         assert log.read_text().count("Traceback (most recent call last)") == 1
-    else:  # nothing else has it
+    else:  # no other folder contains it
         assert out.count("Traceback (most recent call last)") == 1
 
 

@@ -1,4 +1,4 @@
-"""`alchemy score`: each pair by itself, whatever the batches, and as a search scores the same text."""
+"""`alchemy score`: each pair independently of its batch, with the same scores as a search."""
 
 from __future__ import annotations
 
@@ -132,5 +132,5 @@ def test_texts_that_are_too_long_are_told_with_their_line(corpora: Path, tmp_pat
     assert "in.source:2 the target has 6 tokens with EOS, but the model takes at most 5" in told
     asked = files(tmp_path, ["a dog", "a dog sees a dog"], ["ein hund", "ein"])
     assert "in.source:2 a text has 6 tokens, but the model takes at most 5" in scored(record, capsys, *asked, code=2)
-    asked = files(tmp_path, ["a dog sees a"], ["ein hund läuft ein"])  # all places are taken
+    asked = files(tmp_path, ["a dog sees a"], ["ein hund läuft ein"])  # all positions are used
     assert scored(record, capsys, *asked)[0].endswith("\t5\n")

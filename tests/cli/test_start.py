@@ -1,4 +1,4 @@
-"""What it costs to start, in real processes: no torch, no tracebacks, any encoding."""
+"""Startup in real processes: no torch import, no tracebacks, any encoding."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The table that ends a command."""
+"""The summary table at the end of a command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trained(accuracy: float, epoch: int = 2, **more: float) -> RunResult:
     scores = {"loss": 0.5, "accuracy": accuracy, **more}
     result.best = Best("dev/accuracy", accuracy, Where(10 * epoch, epoch - 1, 10 * epoch - 1), scores)
     result.epoch, result.record_dir, result.split = f"{epoch}/3", Path("records/x"), "dev"
-    result.ret = {"loss": 9.0, "accuracy": 0.0}  # of the last evaluation
+    result.ret = {"loss": 9.0, "accuracy": 0.0}  # from the last evaluation
     return result
 
 

@@ -1,4 +1,4 @@
-"""A record encodes with the tokenizer that it was trained with, whatever became of the folder in the config."""
+"""A record encodes with the tokenizer of its training run, even if the folder in the config changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def point(sample: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The record of a model that was trained on words, and the folder of the words beside it."""
+    """The record of a model trained on words, and the tokenizer folder next to it."""
     monkeypatch.chdir(tmp_path)
     Words.train(LINES).save("words")
     rows = [{"text": line} for line in LINES]
@@ -50,7 +50,7 @@ def test_a_record_is_tested_with_its_own_tokenizer(trained: Path, capsys: pytest
     assert f"using the tokenizers of {trained}: input_ids" in capsys.readouterr().err
     tested = newest()
     assert f'tokenizer = "{trained}/tokenizer/input_ids"' in (tested / "cfg.toml").read_text()
-    # without the copy the folder of the config is asked for, and the check says that it is gone
+    # without the copy, the folder of the config is used, and the check reports that it is missing
     shutil.rmtree(trained / "tokenizer")
     assert main(["test", str(trained), "--device", "-1"]) == 2
     assert "there is no file 'words'" in capsys.readouterr().err

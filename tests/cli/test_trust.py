@@ -1,4 +1,4 @@
-"""A record from elsewhere is data: what its config names is vetted before anything is imported."""
+"""A record from another source is data: names in its config are vetted before anything is imported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.hostile.code_records import CASES
 
 Foreign = Callable[[str], Path]
 
-# commands that read a record: R stands for its folder, C for its config
+# commands that read a record: R is its folder, C its config
 COMMANDS = (
     "test R --device -1",
     "predict R --device -1",
@@ -46,7 +46,7 @@ COMMANDS = (
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with one short run of its own; it is copied, never changed."""
+    """A project with one short run; it is copied, never changed."""
     folder = tmp_path_factory.mktemp("trained") / "project"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", list(sys.path))
@@ -59,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The record of this user's own run, in a copy of the project that is the working folder."""
+    """The record of the user's own run, in a copy of the project as the working folder."""
     shutil.copytree(trained, tmp_path / "project", symlinks=True)
     monkeypatch.chdir(tmp_path / "project")
     monkeypatch.setenv("HOSTILE_MARKER", str(tmp_path / "marker"))
@@ -69,7 +69,7 @@ def own(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def foreign(own: Path) -> Foreign:
-    """Makes a hostile record, by the name of its case."""
+    """Make a hostile record, by the name of its case."""
 
     def make(case: str) -> Path:
         record = Path("records", "stranger")
@@ -104,7 +104,7 @@ def test_a_stranger_runs_no_code(command: str, foreign: Foreign, capfd: pytest.C
 @pytest.mark.parametrize("case", CASES)
 def test_no_case_gets_through(case: str, foreign: Foreign, capfd: pytest.CaptureFixture[str]) -> None:
     code = start("test R --device -1", foreign(case))
-    # a tokenizer is read by the run, which then fails; a package is not imported by anybody
+    # a tokenizer is read by the run, which then fails; packages are never imported
     late = {"tokenizer_in_the_record": 1, "record_that_is_a_package": 0}
     assert code == 2 or code == late.get(case)
     assert "Traceback" not in "".join(capfd.readouterr())

@@ -1,4 +1,4 @@
-"""`alchemy verify ledger`: what a record proves about the samples it has seen, and what it cannot hide."""
+"""`alchemy verify ledger`: what a record proves about the samples of its run."""
 
 import json
 import subprocess
@@ -80,7 +80,7 @@ def test_a_run_that_was_killed_and_resumed_is_whole(tmp_path, capsys):
     written(folder, cut_short=ONE[:1])
     line = lines_of(folder)[0]
     state = {"lines": 1, "update": 1, "open": [], "hash": json.loads(line)["hash"]}
-    (folder / NAME).write_text(line + '{"update": 2, "ep')  # where it was killed
+    (folder / NAME).write_text(line + '{"update": 2, "ep')  # the point where it was killed
     ledger = Ledger(folder / NAME)
     ledger.load_state_dict(state)
     ledger.resume(1, 1)
@@ -166,7 +166,7 @@ def test_it_needs_no_torch(tmp_path):
 
 
 def keep_state(folder, update, **other):
-    """Gives a record the state that its run has saved at this update; `other` is what it knows instead."""
+    """Give a record the state saved at this update; `other` replaces parts of it."""
     lines = lines_of(folder)
     line, row = next(
         (line, row) for line, row in enumerate(map(json.loads, lines), 1) if "n" in row and row["update"] == update

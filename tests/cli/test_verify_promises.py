@@ -1,4 +1,4 @@
-"""`alchemy verify resume | parallel | determinism`: what is printed, the exit codes, and bad input."""
+"""`alchemy verify resume | parallel | determinism`: output, exit codes, and invalid input."""
 
 import json
 import re

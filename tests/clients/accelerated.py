@@ -1,4 +1,4 @@
-"""The parts of accelerate, by their place in the config of the old project."""
+"""The accelerate parts, by their position in the config of the old project."""
 
 HERE = "alchemy.util.ddp.accelerate"
 PARTS = {

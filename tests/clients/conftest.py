@@ -1,4 +1,4 @@
-"""The old-style project, copied where it may write, and the ways to start it."""
+"""A writable copy of the old-style project, and the commands to start it."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ NER = Path(__file__).parent / "ner"
 
 @pytest.fixture(scope="session")
 def start():
-    """`start(folder, *words)` runs python there and gives its output; a failure shows all that was said."""
+    """`start(folder, *words)` runs python there and returns its output; a failure shows the whole output."""
 
     def start(folder, *words, code=0):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
@@ -34,7 +34,7 @@ def start():
 
 @pytest.fixture(scope="session")
 def alchemy(programs):
-    """`alchemy(folder, *words)` runs the command there, in a process that starts at once, and gives its output."""
+    """`alchemy(folder, *words)` runs the command there in a fast-starting process, and returns its output."""
 
     def alchemy(folder, *words, code=0):
         done = subprocess.run(
@@ -49,6 +49,6 @@ def alchemy(programs):
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A fresh copy of the project for a test module."""
-    folder = tmp_path_factory.mktemp("projects") / "ner project"  # a blank in the path is none of its business
+    folder = tmp_path_factory.mktemp("projects") / "ner project"  # a space in the path must not matter
     shutil.copytree(NER, folder, ignore=shutil.ignore_patterns("__pycache__", "records"))
     return folder

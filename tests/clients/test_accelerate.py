@@ -19,7 +19,7 @@ from tests.toy import config
 
 
 def losses_of(project, start, name, prefix=None):
-    """The loss of every step of two epochs; with `prefix`, of a run with the parts of accelerate."""
+    """Return the loss of every step of two epochs; with `prefix`, of a run with the parts of accelerate."""
     changes = {"sched.epochs": 2, "task.datasets.train.num_workers": 0, "plugins.1.log_dir": f"'records/{name}'"}
     if prefix is not None:
         changes |= {key: f"'{HERE}.{prefix}{part}'" for key, part in PARTS.items()}
@@ -56,7 +56,7 @@ def test_a_part_without_its_trainer_says_so(part):
 
 
 class Accelerator(SimpleNamespace):
-    """As much of an Accelerator as the main one of `num_processes` needs, without the others."""
+    """A stub of the main Accelerator of `num_processes`, without the others."""
 
     process_index, is_main_process, is_local_main_process = 0, True, True
     device, scaler = torch.device("cpu"), None

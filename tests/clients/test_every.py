@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-# what CONTRACT.md names; all of it is called in a training
+# names of CONTRACT.md; a training run calls all of them
 METHODS = {
     "EveryTask": "__init__ max_positions load_dataset dataset step eval_step begin_eval end_eval",
     "EveryModel": "__init__ forward optim_params max_positions set_requires_grad train eval to save",
@@ -52,7 +52,7 @@ def test_the_command_tests_it_though_its_eval_pipe_reads_the_step(trained, proje
     record = only(project / "records/every/test")
     (row,) = (record / "evals.jsonl").read_text().splitlines()
     row = json.loads(row)
-    assert (row["split"], row["step"]) == ("test", 17)  # of the last state: the best one is the project's own
+    assert (row["split"], row["step"]) == ("test", 17)  # of the last state: the project saves the best one itself
     assert row["score"]["f1_micro"] > 0.8
 
 

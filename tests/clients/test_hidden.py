@@ -1,4 +1,4 @@
-"""An empty folder `alchemy` in the project, as git leaves of a submodule that was not fetched."""
+"""An empty folder `alchemy` in the project, as git leaves for a submodule that was not fetched."""
 
 import shutil
 import zipfile
@@ -11,7 +11,7 @@ from tests import toy
 
 ROOT = Path(__file__).parents[2]
 
-# alchemy found by an import hook, as editable installs of setuptools do it, and not along the path
+# alchemy found by an import hook, as in editable installs of setuptools, not on the path
 HOOK = f"""
 import importlib.util, os, runpy, sys
 from importlib.machinery import PathFinder

@@ -1,4 +1,4 @@
-"""A script that ignores a failed result does not look successful."""
+"""A script that ignores a failed result does not exit successfully."""
 
 import sys
 
@@ -55,7 +55,7 @@ def test_a_program_that_calls_it_for_others_keeps_its_exit_code(tmp_path, start)
 
 
 def unseen_after(code):
-    """How many failures a script has not looked at after these lines."""
+    """Return how many failures a script has ignored after these lines."""
     exec(compile(f"{SETUP}(result,) = run([toy.config(model=broken)], device=[-1])\n{code}", "script.py", "exec"),
          {"__name__": "__main__"})  # fmt: skip
     return len(results._unseen)

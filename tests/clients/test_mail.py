@@ -1,4 +1,4 @@
-"""`MailOnFinish` leaves word of a run that ended."""
+"""`MailOnFinish` sends a message at the end of a run."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Two habits of old code: a runner used as a context, and a model whose `save` is a class method of its own kind."""
+"""Two patterns of old code: a runner used as a context manager, and a model whose `save` is a class method."""
 
 import torch
 

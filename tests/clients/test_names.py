@@ -1,4 +1,4 @@
-"""Every name that existing projects import is there, and takes the parameters they pass."""
+"""Every name that existing projects import exists, and accepts the parameters they pass."""
 
 import functools
 import importlib
@@ -12,7 +12,7 @@ import pytest
 from alchemy.config.part_source import Part, look
 from alchemy.registry import resolve
 
-# module -> names, with the parameters that must be taken, in this order where they are positional
+# module -> names, with the required parameters, in order if they are positional
 NAMES = {
     "alchemy": [
         "sym_tbl",

@@ -1,4 +1,4 @@
-"""A runner of a project's own, with its own loop, on the calls that the contract names and in their order."""
+"""A custom runner with its own loop, using the calls of the contract in order."""
 
 import json
 from typing import Any
@@ -55,7 +55,7 @@ def test_a_loop_of_its_own(tmp_path):
     assert result.exception is None, result.exception
     assert result.ret["calls"] == [(step // 4, step, True) for step in range(12)]
     assert result.ret["loss"] < 1.5
-    assert len({tuple(first) for first in result.ret["firsts"]}) == 3  # each epoch has an order of its own
-    assert result.ret["score"] > 0  # the evaluation pipes of the config were there
+    assert len({tuple(first) for first in result.ret["firsts"]}) == 3  # each epoch has a different order
+    assert result.ret["score"] > 0  # the evaluation pipes of the config were called
     rows = [json.loads(line)["values"] for line in (result.record_dir / "metrics.jsonl").read_text().splitlines()]
     assert any("dev/loss" in row for row in rows)

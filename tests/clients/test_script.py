@@ -1,4 +1,4 @@
-"""The script of the project: trains, then tests the best model of each training."""
+"""The script of the project: train, then test the best model of each run."""
 
 import json
 
@@ -10,7 +10,7 @@ def records(folder):
 
 
 def check(train, test):
-    """A test run belongs to its training: its best model, and the pipes that the script left in."""
+    """A test run uses the best model of its training run, and the pipes that the script kept."""
     best, scored = (json.loads((record / "best_info.json").read_text()) for record in (train, test))
     assert best["f1_micro"] > 0.8
     assert scored["f1_micro"] > 0.6
@@ -26,7 +26,7 @@ def test_one_config_in_this_process(project, start):
     (train,), (test,) = (records(project / "records/weixin/tagger" / split) for split in ("train", "test"))
     check(train, test)
     assert f"tested records/weixin/tagger/test/{test.name}" in done.stdout
-    # a part of the script itself, under the name that the script has here
+    # a part defined in the script itself, under its name here
     counts = (train / "counts.txt").read_text().splitlines()
     assert set(counts) == {"__main__ dev 16"}
     assert not (test / "counts.txt").exists()
@@ -42,4 +42,4 @@ def test_two_configs_in_processes_of_their_own(project, start):
         assert (train / "counts.txt").read_text().startswith("__mp_main__ dev 16")
         assert str(train / "checkpt/best").endswith(train.name + "/checkpt/best")
         assert train.name in (test / "cfg.toml").read_text()
-        assert (test / "detail_log/outputs.jsonl").exists()  # SaveAppend has no step to name where nothing is trained
+        assert (test / "detail_log/outputs.jsonl").exists()  # without training, SaveAppend has no step to name

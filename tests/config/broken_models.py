@@ -14,7 +14,7 @@ from alchemy.pipeline import DataPipeline, LstDataPipeline
 
 @DataPipeline.register()
 class Points(LstDataPipeline):
-    """Points of three classes; `y` has their numbers."""
+    """Points of three classes; `y` is the class index."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -92,7 +92,7 @@ class NoLoss(AlchemyModel):
 
 
 class ForTexts(nn.Module):
-    """A module for alchemy.tasks.Classification, with as many classes as it is told."""
+    """A module for alchemy.tasks.Classification with a given number of classes."""
 
     def __init__(self, classes: int = 2, name: str = "logits") -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a mistake is: a change to a good config or its files, and the message that a user sees."""
+"""A mistake: a change to a valid config or its files, and the message that a user sees."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ FILES = {"data/train.csv": TRAIN, "data/dev.csv": TRAIN}
 
 @dataclass(frozen=True)
 class Mistake:
-    """`new` in place of `old` in a good config, or other `files` beside it; `run`: it takes the data to find it."""
+    """Replace `old` by `new` in a valid config, or add `files`; with `run`, only running it reveals the mistake."""
 
     title: str
     old: str
@@ -102,7 +102,7 @@ class Mistake:
     hidden: tuple[str, ...] = ()  # packages that are not installed
 
     def made(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """The messages that a user sees: of the check, or else of the run."""
+        """Return the messages that a user sees, of the check or else of the run."""
         monkeypatch.chdir(folder)
         for package in self.hidden:
             monkeypatch.setitem(sys.modules, package, None)
@@ -128,5 +128,5 @@ class Mistake:
 
 
 def _shown(text: str) -> str:
-    """Without the folder of this repository, which differs from machine to machine."""
+    """Remove the folder of this repository, which differs between machines."""
     return text.replace(ROOT + os.sep, "")

@@ -1,4 +1,4 @@
-"""The check and the builder agree: what one of them refuses, the other refuses too."""
+"""The check and the builder agree: both accept or both reject a config."""
 
 import functools
 import inspect
@@ -22,7 +22,7 @@ from alchemy.errors import AlchemyError
 from alchemy.key_rules import RULES, find_violations
 from alchemy.registry import Registrable, annotations_of, broken_rules, construct, resolve
 
-# numbers around every limit, texts that are names, paths and nonsense, lists, tables, and nothing
+# numbers around every limit; strings that are names, paths and nonsense; lists, tables, and None
 VALUES = [
     *(-1, 0, 1, 2, 3, 7, 10**10, -0.5, 0.0, 0.5, 1.0, 1.5, math.nan, math.inf, -math.inf, True, False, None),
     *("", "a", "ab", "max", "all", "index", "windows", "../../x", "a\0b", "alchemy.text.Words"),
@@ -37,7 +37,7 @@ def kind_of(part: Part) -> str:
 
 
 def given_to(part: Part) -> tuple[str, ...]:
-    """What others give to the constructor; the first data pipe is given nothing."""
+    """Return the arguments that others pass to the constructor; the first data pipe gets none."""
     return () if kind_of(part) == "data pipe" else GIVEN.get(kind_of(part), ())
 
 
@@ -50,7 +50,7 @@ def class_of(part: Part) -> Any:
 
 @functools.cache
 def constructor_of(part: Part) -> Callable[..., Any]:
-    """The class with its own signature, whose constructor does nothing behind what the registry makes of it."""
+    """Return the class with its own signature, but with a constructor that does nothing."""
     cls = class_of(part)
     if not inspect.isfunction(cls.__init__):
         return cls
@@ -64,7 +64,7 @@ def constructor_of(part: Part) -> Callable[..., Any]:
 
 @functools.cache
 def pools(param: Param) -> tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]:
-    """Any values, and those that fit."""
+    """Any values, or valid ones."""
     pool = [*VALUES, *choices(param.annotation)]
     fitting = [value for value in pool if fits(value, param.annotation, param.default)]
     return st.sampled_from(pool), st.sampled_from(fitting or pool)
@@ -72,7 +72,7 @@ def pools(param: Param) -> tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]
 
 @st.composite
 def tables(draw: st.DrawFn, part: Part) -> dict[str, Any]:
-    """A table for a part, with values that fit or do not, and now and then a key that nobody takes."""
+    """A table for a part, with valid or invalid values, and sometimes an unknown key."""
     table: dict[str, Any] = {"type": part.path}
     for param in part.params:
         if param.name != "type" and param.name not in given_to(part) and (param.required or draw(st.booleans())):

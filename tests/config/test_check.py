@@ -1,4 +1,4 @@
-"""What is wrong with a config is said at once, each with its line and the way to mend it."""
+"""The check reports all problems of a config, each with its line and a fix."""
 
 import os
 import pickle
@@ -22,7 +22,7 @@ GOOD = Path(__file__).with_name("good.toml").read_text(encoding="utf-8")
 
 @pytest.fixture(autouse=True)
 def project(tmp_path, monkeypatch):
-    """A working folder with the data that the good config names."""
+    """A working folder with the data of the valid config."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.txt").write_text("one\ntwo\n")
@@ -32,7 +32,7 @@ def problems_of(text: str, *, strict: bool = False) -> list[Problem]:
     Path("train.toml").write_text(text, encoding="utf-8")
     try:
         return check(prepare_cfg("train.toml"), strict=strict, roots=[PROJECT, "."])
-    except ConfigError as error:  # what loading finds stops the rest
+    except ConfigError as error:  # errors found while loading stop the check
         return error.problems
 
 
@@ -210,7 +210,7 @@ VALUES = st.one_of(
 
 
 def spots(value, path=()):
-    """Every place in a tree of dicts and lists."""
+    """Return every path in a tree of dicts and lists."""
     rows = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in rows:
         yield (*path, key)

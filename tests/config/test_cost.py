@@ -1,4 +1,4 @@
-"""What it costs to check a config: each file is read once, and twice the text takes twice the work."""
+"""The cost of checking a config: each file is read once, and the work grows linearly with its size."""
 
 import sys
 import tomllib
@@ -30,7 +30,7 @@ SHAPES = {
 
 
 def calls(function) -> int:
-    """How many functions of Python a call of `function` enters."""
+    """Return the number of Python functions that a call of `function` enters."""
     count: Counter[str] = Counter()
     before = sys.getprofile()
     sys.setprofile(lambda frame, event, arg: count.update([event]))
@@ -48,7 +48,7 @@ def test_twice_the_text_takes_at_most_twice_the_work(tmp_path, shape):
         file.write_text(HEAD + SHAPES[shape](size))
         return calls(lambda: [check(doc) for doc in load_family(file)[:3]])
 
-    work(10)  # sources of parts are read by now
+    work(10)  # warm up: the sources of parts are read
     few, many = work(200), work(400)
     assert many < 2.2 * few
 

@@ -1,4 +1,4 @@
-"""Values made at load time: drawn from the seed, independent of each other, recorded as what they became."""
+"""Values made at load time: drawn from the seed, independent of each other, recorded as results."""
 
 import math
 

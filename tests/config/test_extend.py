@@ -48,7 +48,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def split(doc, name):
-    """A split without its pipes, and its pipes by name."""
+    """Return a split without its pipes, and its pipes by name."""
     table = doc["task"]["datasets"][name].plain()
     pipes = {pipe.pop("type").rpartition(".")[2]: pipe for pipe in table.pop("pipes")}
     return table, pipes

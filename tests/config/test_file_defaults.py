@@ -1,4 +1,4 @@
-"""What a config file gets without saying so: a tag, a runner, and plugins for the console and a record."""
+"""Defaults of a config file: a tag, a runner, and plugins for the console and a record."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Files of all sorts: each is read, or refused in one clear sentence with its line."""
+"""Config files of all kinds: each is read, or rejected with one clear message and its line."""
 
 import contextlib
 import datetime

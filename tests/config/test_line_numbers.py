@@ -1,4 +1,4 @@
-"""Lines, comments and TOML 1.1 tables: what the scanner finds is where it stands."""
+"""Lines, comments and TOML 1.1 tables: the scanner reports the right positions."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""Layers of a config: bases, body, variant, command line; each value knows where it came from."""
+"""Layers of a config: bases, body, variant, command line; each value knows its origin."""
 
 import copy
 import pickle

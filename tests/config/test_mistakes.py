@@ -1,4 +1,4 @@
-"""Mistakes that people make: each is found before the first update, with the message that docs/mistakes.md shows."""
+"""Common mistakes: each is found before the first update, with the message that docs/mistakes.md shows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_configs_without_a_mistake_run(config: str, tmp_path: Path, monkeypa
 
 
 def written() -> str:
-    """The tables of the page."""
+    """Return the tables of the page."""
     lines = []
     for group, rows in TABLE.items():
         lines += [f"\n## {group}\n", "| mistake | message |", "|---|---|"]

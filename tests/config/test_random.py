@@ -1,4 +1,4 @@
-"""Random configs: whatever they say, loading ends in a document that can be written and read, or in an error."""
+"""Random configs: loading returns a document that can be written and read back, or raises an error."""
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

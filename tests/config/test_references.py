@@ -1,4 +1,4 @@
-"""References: typed, resolved last, never into a circle, never around a secret or what is not trusted."""
+"""References: typed, resolved last, never circular, never to secrets or untrusted values."""
 
 import datetime
 from pathlib import Path
@@ -231,7 +231,7 @@ SECRET = "hf_81316e2c"
 
 
 def test_a_secret_with_a_reference_in_it_is_not_shown_in_part():
-    secret = "0123456789" * 7  # longer than what messages show of a value
+    secret = "0123456789" * 7  # longer than the part of a value that messages show
     doc = prepare_cfg({"x": 1, "hub": {"password": f"{secret}${{x}}"}})
     assert "0123" not in explain(doc, "hub.password")
     with pytest.raises(ConfigError, match=r"\[hub\] password = \"\*\*\*\": ") as caught:

@@ -1,6 +1,6 @@
-"""Golden values of every config in the repository: no change of the config language may move one.
+"""Golden values of every config in the repository: changes of the config language must not alter them.
 
-`python -m tests.config.test_resolved` records configs that are new; it never changes what is recorded.
+`python -m tests.config.test_resolved` records new configs; it never changes recorded ones.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from alchemy.config.load import prepare_cfg, variants
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).with_name("resolved.json")
 FOLDERS = ("examples", "recipes", "tests/golden", "tests/clients", "alchemy/cli/template")
-DEFAULTS = {"tag", "runner", "plugins"}  # keys that a config without them may get
+DEFAULTS = {"tag", "runner", "plugins"}  # keys that may be added to a config without them
 
 
 def configs() -> list[str]:
-    """Every config of the repository, and every variant of each."""
+    """Return every config of the repository, and every variant of each."""
     files = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.toml"))
     names = [path.relative_to(ROOT).as_posix() for path in files if "cfg.toml" not in path.name]
     return [full for name in names for full in (name, *(f"{name}#{variant}" for variant in variants(ROOT / name)))]
 
 
 def digests(config: str) -> dict[str, str]:
-    """A hash of the resolved values below each top-level key."""
+    """Return a hash of the resolved values below each top-level key."""
     plain = prepare_cfg(ROOT / config).plain()
     return {key: hashlib.sha256(_text(value).encode()).hexdigest()[:12] for key, value in sorted(plain.items())}
 

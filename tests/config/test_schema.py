@@ -1,4 +1,4 @@
-"""The JSON schema knows the tables, the parts and their keys."""
+"""The JSON schema contains the tables, the parts and their keys."""
 
 import json
 
@@ -11,7 +11,7 @@ from alchemy.config.schema import part_schema, schema
 
 @pytest.fixture(scope="module")
 def whole():
-    """The schema, built once: that takes a second."""
+    """Return the schema, built once: that takes a second."""
     return schema()
 
 

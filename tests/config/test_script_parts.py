@@ -1,4 +1,4 @@
-"""Parts of a script or notebook are checked before a record is made, and may be given as classes."""
+"""Parts of a script or notebook are checked before a record is made, and may be passed as classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Net(nn.Module):
 
 @pytest.fixture(autouse=True)
 def script(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program in which Net is defined by the script itself."""
+    """A program that defines Net in the script itself."""
     module = ModuleType("__main__")
     vars(module)["Net"] = Net
     monkeypatch.setattr(Net, "__module__", "__main__")

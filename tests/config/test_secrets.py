@@ -1,4 +1,4 @@
-"""Which settings are secrets, how they are masked and put back, and that no text shows them."""
+"""Which settings are secrets, how they are masked and restored, and that no output shows them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUE = "value-of-a-secret-8131"
 
 @pytest.fixture(autouse=True)
 def knows_nothing() -> Iterator[None]:
-    """A process that has seen no secret yet."""
+    """A process that has not seen a secret yet."""
     _forget()
     yield
     _forget()
@@ -65,7 +65,7 @@ def test_other_names_and_values_stay(name: str, value: object) -> None:
 def test_secrets_of_the_environment(recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(recipe["name"], "12345")
     doc = prepare_cfg({"hub": {"auth": {"dyn": "env", **recipe}}})
-    assert doc["hub"]["auth"] == "12345"  # text, whatever it looks like
+    assert doc["hub"]["auth"] == "12345"  # text, even if it looks like a number
     form = secrets.mask_secrets(doc)["hub"]["auth"]
     assert secrets.matches(form, "12345") and form.endswith(f":{recipe['name']}")
 

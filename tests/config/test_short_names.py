@@ -1,4 +1,4 @@
-"""Short names of alchemy's parts: found by kind, expanded when a config is loaded, explained when unknown."""
+"""Short names of alchemy's parts: found by kind, expanded at load time, with suggestions when unknown."""
 
 import pytest
 
@@ -31,7 +31,7 @@ SHORT = {
 
 
 def types(node):
-    """Every `type` of a tree, with the runner's."""
+    """Return every `type` of a tree, including the runner."""
     if isinstance(node, dict):
         found = [value for key, value in node.items() if key in ("type", "runner")]
         return found + [name for value in node.values() for name in types(value)]

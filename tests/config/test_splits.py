@@ -1,4 +1,4 @@
-"""`[task.data]`: what it expands to, what is laid over it, and where its mistakes are reported."""
+"""`[task.data]`: its expansion, its overrides, and the location of reported mistakes."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""Another `type` in a later layer drops the keys that the new part does not take, and says so."""
+"""Another `type` in a later layer drops the keys that the new part does not accept, with a message."""
 
 import pytest
 

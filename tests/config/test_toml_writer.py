@@ -1,4 +1,4 @@
-"""What is written reads back equal, whatever was done to it, and keeps its comments and order."""
+"""Written TOML reads back equal after any change, and keeps comments and order."""
 
 import datetime
 import enum

@@ -1,4 +1,4 @@
-"""What the config of a record that is not trusted may name, and that the docs say the same."""
+"""What the config of an untrusted record may name, as documented."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ TRICKS = [
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with some code of its own, and a library that nobody has installed here."""
+    """A project with some code, and a library that is not installed."""
     for folder in ("src/below", "site/torchvision/models"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "src" / "net.py").write_text(
@@ -95,7 +95,7 @@ def test_every_part_is_allowed() -> None:
 
 @pytest.fixture
 def load(project: Path) -> Callable[[str], list[str]]:
-    """The errors of a record's config with this text."""
+    """Return the errors of a record's config with this text."""
 
     def errors(text: str) -> list[str]:
         Path("record").mkdir(exist_ok=True)
@@ -209,7 +209,7 @@ def test_a_tokenizer_folder_names_no_other_module(project: Path) -> None:
     assert "evil" not in sys.modules
 
 
-# the functions that import what a text names, and where the text comes from; a new one must be vetted, or be constant
+# functions that import a name given as text, and its source; a new one must be vetted, or use a constant
 IMPORTS = {"import_module", "resolve", "resolve_registered_module", "from_registry", "import_named", "import_function"}
 KNOWN = {
     "type": """cli/generate.py:get_task_table data/import_named.py:_build_nested nn/losses.py:_find_external

@@ -1,4 +1,4 @@
-"""Words that people type are answered with alchemy's own: in configs, in overrides, and on the command line."""
+"""Common names of other frameworks lead to a suggestion: in configs, in overrides, and on the command line."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""A chain of data pipes for every one that is listed, which is the last of its chain; all read the same few files."""
+"""A chain of data pipes for every listed pipe, which is the last of its chain; all chains read the same few files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILES = {
 
 
 def write_files(folder: Path, corpora: Path) -> None:
-    """All that the chains read, beside each other in a folder."""
+    """Write all files that the chains read to a folder."""
     for name, text in FILES.items():
         (folder / name).write_text(text, "utf-8")
     (folder / "corpora").symlink_to(corpora)
@@ -58,13 +58,13 @@ def _pipe(name: str, **options: Any) -> dict[str, Any]:
 
 
 def _over(samples: Any, *pipes: dict[str, Any]) -> dict[str, Any]:
-    """A case whose chain begins with samples; its part is the last one."""
+    """A case whose chain begins with samples; the tested part is the last one."""
     first = _pipe("lst.SequenceWrapper", datapipe=samples)
     return {"type": [first, *pipes][-1]["type"], "chain": [first, *pipes]}
 
 
 def _reads(name: str, **options: Any) -> dict[str, Any]:
-    """A case of a pipe that begins a chain."""
+    """A case for a pipe that begins a chain."""
     return {"type": f"{ROOM}.{name}", "chain": [_pipe(name, **options)]}
 
 

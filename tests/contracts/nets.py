@@ -1,4 +1,4 @@
-"""Small networks under an optimizer, with gradients that are drawn."""
+"""Small networks with an optimizer and random gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alchemy.optim import build_optimizer
 
 
 class Wrapper(AlchemyModel):
-    """Any module as a model."""
+    """Wrap any module as a model."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

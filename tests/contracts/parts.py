@@ -1,4 +1,4 @@
-"""Every part that `alchemy parts` lists, each with the arguments that it needs."""
+"""Every part that `alchemy parts` lists, with the arguments it needs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from alchemy.config.part_source import Part, parts
 
 @functools.cache
 def listed() -> list[Part]:
-    """Every part, looked up once for all suites."""
+    """Return every part, looked up once for all suites."""
     return parts()
 
 
 def each(kind: str, cases: Mapping[str, Mapping[str, Any]]) -> pytest.MarkDecorator:
-    """Parametrises `table` over the cases and, by its `type` alone, over every other part of the kind.
+    """Parametrize `table` over the cases and, by its `type` alone, over every other part of the kind.
 
-    A part that needs arguments and has no case fails the suite: it is to be added to the table.
+    A part that needs arguments but has no case fails the suite: add it to the table.
     """
     others = {part.path: part for part in listed() if kind in part.kinds}
     for case in cases.values():

@@ -1,4 +1,4 @@
-"""The learning rates that a schedule writes."""
+"""Record the learning rates of a schedule."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OPTIM = {"type": "torch.optim.SGD", "lr": 0.5}
 
 
 def training(sched: dict[str, Any], **changes: Any) -> AbstractContextManager[Run]:
-    """A run made ready to train: 16 points in batches of 4."""
+    """A run ready to train: 16 points in batches of 4."""
     return ready(config(sched=sched, optim=changes.pop("optim", OPTIM), **changes))
 
 
 def ours(unit: str, count: int, **table: Any) -> list[float]:
-    """The learning rate before each of `count` updates, or epochs of two updates."""
+    """Return the learning rate before each of `count` updates, or epochs of two updates."""
     rates: list[float] = []
     with training({"unit": unit, **table}) as run:
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""One contract for all data pipes: what they give, their length, and that they travel to workers."""
+"""The contract of data pipes: their samples, their length, and pickling for workers."""
 
 import collections
 import contextlib
@@ -23,7 +23,7 @@ def numbers(samples):
 
 
 def plain(value):
-    """Samples as texts, which can be compared."""
+    """Return samples as text, for comparison."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -32,7 +32,7 @@ def plain(value):
 
 
 def is_a(value, kind):
-    """Whether a value is what a pipe has declared: by the name of its type, or by its dtype and shape."""
+    """Return whether a value matches the declaration of a pipe: the name of its type, or its dtype and shape."""
     shape = ",".join(map(str, getattr(value, "shape", ())))
     return kind in ("", type(value).__name__) or fits(kind, f"{getattr(value, 'dtype', '?')}[{shape}]")
 
@@ -57,7 +57,7 @@ def test_every_pipe_gives_the_same_samples_again_also_where_it_has_traveled(chai
     assert first and len(first) == len(second)
     assert [plain(sample) for sample in chain()] == first  # the same seed, the same order
     assert [plain(sample) for sample in pickle.loads(pickle.dumps(chain()))] == first
-    with contextlib.suppress(TypeError):  # not all of them know it
+    with contextlib.suppress(TypeError):  # not all pipes know their length
         assert len(pipe) == len(first)
 
 
@@ -70,7 +70,7 @@ def test_every_pipe_takes_and_gives_the_fields_that_it_declares(chain):
             assert all(is_a(sample[name], kind) for name, kind in fields.items()), (fields, sample)
 
 
-# what a pipe gives of SAMPLES (None: any order), and whether it knows its length
+# the output of a pipe for SAMPLES (None: any order), and whether it knows its length
 PIPES = {
     "Shuffle": (None, True),
     "SplitByWorker": (list(range(11)), True),
@@ -118,7 +118,7 @@ def test_workers_read_each_sample_once(table, given, sized, workers):
     split = {"type": ITR + "SplitByWorker"}
     if table == split or table["type"].startswith(LST):
         pipe = build(table)
-    else:  # what a Concat adds was not split before it
+    else:  # samples added by Concat are not split before it
         pipe = build(table, split) if table["type"].endswith("Concat") else build(split, table)
     once = collections.Counter(given or range(11))
     read = collections.Counter(int(sample["n"]) for sample in get_dataloader(pipe, num_workers=workers))

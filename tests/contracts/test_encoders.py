@@ -1,4 +1,4 @@
-"""Encoders and heads: one contract for each, and the promise that padding never changes a result."""
+"""The contracts of encoders and heads; padding never changes a result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FRESH: dict[str, Any] = {
     "bigrams": lambda: Embedding(words(), dim=8, bigrams=50),
     "transformer": lambda: Transformer(words(), dim=8, heads=2, inner=16, max_length=24),
 }
-RUNS = {  # give runs of tokens, not tokens
+RUNS = {  # return spans of tokens, not tokens
     "ngrams": lambda: NGrams(words(), dim=8, ngrams=[1, 2, 4], buckets=30),
     "ends": lambda: NGrams(words(), dim=8, ngrams=[1, 2], buckets=30, ends=True, sparse=True),
 }
@@ -58,7 +58,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def vectors(encoder: Encoder, rows: Any) -> torch.Tensor:
-    """The vectors of all real tokens, row by row."""
+    """Return the vectors of all real tokens, row by row."""
     front, _ = in_front(rows)
     return encoder(front).states_BTD[front.real_BT]
 

@@ -1,4 +1,4 @@
-"""Every format: an export is there when it has passed its check, while it is whole and of the same weights."""
+"""The contract of export formats: an export exists only if it passed its check, and is complete and up to date."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.export.copying import Task, network, pairs
 
 
 class Subject(NamedTuple):
-    """A format, with something that it can hold."""
+    """A format with a model that it supports."""
 
-    package: str  # of the program that reads it
+    package: str  # package of the program that reads it
     task: object
-    network: Callable[..., nn.Module]  # of so many steps of training
+    network: Callable[..., nn.Module]  # takes the number of training steps
     samples: Callable[[], Sequence[Any]]
     file: str  # one of its files
 
@@ -56,7 +56,7 @@ def made(folder: Path, name: str, **options: Any) -> Export:
 
 
 def again(folder: Path, name: str, **options: Any) -> Export:
-    """The export that is there; it may not be made again."""
+    """Return the existing export; it must not be built again."""
 
     def never() -> Sequence[Any]:
         raise AssertionError("it is made again")

@@ -1,4 +1,4 @@
-"""What every model promises; and every encoder, head and task together, all pairs always, all triples behind `slow`."""
+"""The contract of models, for all pairs of encoder, head and task; marked `slow`: all triples."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "attention": {"type": "alchemy.models.heads.Attention"},
     "dpcnn": {"type": "alchemy.models.heads.DPCNN", "filter_num": 8},
 }
-# what the configurations of transformers call it
+# the name in configs of transformers
 DROPOUTS = {
     "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
     "distilbert": ("dropout", "attention_dropout"),
@@ -56,7 +56,7 @@ TASKS = ("single", "pair", "multi", "regression", "relation", "softmax", "crf")
 
 
 def triples() -> Iterator[tuple[str, str, str]]:
-    """All that can be: a tagger has no head, and runs of words are no tokens that could be tagged or marked."""
+    """All valid combinations: a tagger has no head, and spans of words are not tokens that can be tagged or marked."""
     for encoder, head, task in itertools.product(ENCODERS, HEADS, TASKS):
         by_token = task in ("relation", "softmax", "crf")
         if not (by_token and encoder == "ngrams") and not (task in ("softmax", "crf") and head != "none"):
@@ -64,7 +64,7 @@ def triples() -> Iterator[tuple[str, str, str]]:
 
 
 def cover(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Some of the rows, in which every two values that stand together in any row stand together, too."""
+    """Return a subset of the rows that contains every pair of values that occurs together in any row."""
     left = {(i, row[i], j, row[j]) for row in rows for i, j in ((0, 1), (0, 2), (1, 2))}
     chosen = []
     while left:
@@ -142,7 +142,7 @@ def config(encoder: str, head: str, task: str, root: Path, dropout: float) -> di
             "dropout": dropout,
             **more,
         },
-        # Adagrad updates the rows of a sparse gradient only
+        # Adagrad updates only the rows of a sparse gradient
         "optim": {"type": "alchemy.optim.Adagrad" if encoder == "ngrams" else "alchemy.optim.AdamW", "lr": 0.01},
         "sched": {"type": "alchemy.sched.Constant", "epochs": 8, "pipes": [{"type": "tests.toy.Interrupt"}]},
         "checkpoint": {"asynchronous": False},
@@ -158,7 +158,7 @@ def run(cfg: dict[str, Any], at: int = 0) -> Any:
 
 
 def near(one: Any, other: Any) -> bool:
-    """Whether two answers are equal but for what rounding does to a number."""
+    """Return whether two predictions are equal up to rounding."""
     if isinstance(one, float):
         return abs(one - other) < 1e-4
     if isinstance(one, dict):
@@ -236,7 +236,7 @@ def test_it_learns_and_a_record_answers_as_the_run_did(encoder: str, head: str, 
     assert result.ret["loss"] < losses[0]
     document = prepare_cfg(record / "cfg.toml")
     use_local_copies(document, record)
-    # other batches, so other paddings; the weights come from the record
+    # other batches, so other padding; the weights come from the record
     again = run_task(derive_test(document, record / "state" / "last").document, raise_errors=True)
     assert near(again.ret["preds"], result.ret["preds"])
 

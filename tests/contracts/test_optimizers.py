@@ -1,4 +1,4 @@
-"""What every optimizer promises: each parameter in one group, the updates of torch, a state of plain numbers."""
+"""The contract of optimizers: each parameter in one group, the updates of torch, a plain state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 
 def reference(table: dict[str, Any], params: Any, **changes: Any) -> torch.optim.Optimizer:
-    """The optimizer of torch with the same options."""
+    """Return the torch optimizer with the same options."""
     name = table["type"].rpartition(".")[2]
     kind: Any = BertAdamW if name == "HFAdamW" else getattr(torch.optim, name)
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items() if key != "type"}
@@ -134,7 +134,7 @@ def test_every_parameter_is_in_exactly_one_group(kinds: Any, tied: bool, frozen:
     ):
         listed = [id(param) for group in groups for param in group["params"]]
         assert sorted(listed) == sorted(id(param) for param in model.parameters())
-        torch.optim.AdamW(groups)  # torch refuses a parameter that is there twice
+        torch.optim.AdamW(groups)  # torch rejects duplicate parameters
 
 
 @each("optim", TABLES)

@@ -1,4 +1,4 @@
-"""What every plugin promises: it is made, hears the numbers, ends with the run, and leaves the process as it was."""
+"""The contract of plugins: they are built, receive metrics, end with the run, and restore the process state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def training(table: dict[str, Any], *, fails: bool = False, folder: str = "recor
 
 
 def of_the_process() -> tuple[Any, ...]:
-    """What a plugin might change beside its run."""
+    """Return the global state that a plugin might change."""
     torch_state = torch.are_deterministic_algorithms_enabled(), torch.is_anomaly_enabled()
     return (*torch_state, os.getcwd(), list(logging.getLogger().handlers), logging.getLogger().level)
 

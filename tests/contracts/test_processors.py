@@ -1,4 +1,4 @@
-"""What every processor promises: samples by index, fields declared, bad rows by file and line."""
+"""The contract of processors: samples by index, declared fields, errors with file and line."""
 
 import contextlib
 import gzip
@@ -15,7 +15,7 @@ from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import LstDataPipeline, build_datapipes, processors
 
-# name: (file, options, a good file of two samples, a bad row and what is said of it, the first sample)
+# name: (file, options, a valid file of two samples, an invalid row and its message, the first sample)
 KINDS = {
     "csv": (
         "TextClassification",

@@ -1,4 +1,4 @@
-"""What the pipes of outputs, evaluations and schedules promise: data passes through, and nothing is left behind."""
+"""The contract of output, evaluation and scheduler pipes: they pass data on and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OUTPUT = {
     "Collect": {"type": "alchemy.pipeline.output.Collect", "varname": "preds"},
     "SaveAppend": {"type": "alchemy.pipeline.output.SaveAppend", "filename": "rows.jsonl"},
 }
-# an eval pipe whose rows are of another kind says which
+# eval pipes that need rows of another kind
 EVAL = {
     **{
         name: {"type": f"alchemy.pipeline.eval.{name}", "rows": [{"pred": "a cat", "label": "a dog"}]}

@@ -1,4 +1,4 @@
-"""What every schedule promises: a rate for each update, as torch and transformers have it, also after a resume."""
+"""The contract of schedules: the learning rate of each update, as in torch and transformers, also after resuming."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alchemy.sched import NoamScheduler
 from tests.contracts.parts import each
 from tests.contracts.rates import ours, theirs, training
 
-# 12 epochs stand for 12 units: of 4 updates each they would be 48, so the horizon is given as num_training_steps too
+# 12 epochs are 12 units: with 4 updates each they would be 48, so num_training_steps is set too
 LONG = {"epochs": 12, "num_training_steps": 12}
 WARM = {**LONG, "num_warmup_steps": 4}
 CURVES: list[tuple[dict[str, Any], Callable[[Any], Any]]] = [
@@ -63,7 +63,7 @@ ALL = {**UNITS, "Plateau": PLATEAU}
 @pytest.mark.parametrize("unit", ["step", "epoch"])
 @pytest.mark.parametrize(("table", "make"), CURVES, ids=lambda value: value["type"] if isinstance(value, dict) else "")
 def test_curves_are_those_of_torch_and_transformers(table: dict[str, Any], make: Any, unit: str) -> None:
-    # waves without an end go on for 3 more: the one of torch rises again
+    # endless cycles run for 3 more: the one of torch rises again
     count = 15 if {"t_max", "t_0"} & set(table) else 12
     rates = ours(unit, count, **{**table, "type": f"alchemy.sched.{table['type']}"})
     assert rates == pytest.approx(theirs(make, count), abs=1e-9)
@@ -72,7 +72,7 @@ def test_curves_are_those_of_torch_and_transformers(table: dict[str, Any], make:
 @each("sched", ALL)
 def test_a_state_of_any_update_goes_on_with_the_same_rates(table: dict[str, Any]) -> None:
     def update(run: Run) -> list[float]:
-        """The rates after an update; each ends an epoch, and its evaluation is better, worse, better.."""
+        """Return the rates after each update; each ends an epoch, and evaluations are better, worse, better.."""
         run.train_sched.cur_epoch += 1
         run.train_sched.step_lr()
         run.record_scores("dev", {"loss": (1.0, 3.0, 2.0)[run.update % 3]})

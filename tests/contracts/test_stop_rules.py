@@ -1,4 +1,4 @@
-"""Stop rules: when each is reached, what it says, how they combine, and that a resumed run stops at the same place."""
+"""Stop rules: when they apply, their messages, combinations, and the same stop after resuming."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAN = float("nan")
 
 @SchedPipeline.register()
 class Last(EndEpochPipeline):
-    """Remembers the update at which an epoch ended."""
+    """Remember the update at which an epoch ended."""
 
     update = 0
 
@@ -46,7 +46,7 @@ class Last(EndEpochPipeline):
 
 
 def at(**values: Any) -> Any:
-    """A run in the middle of its first epoch of four steps, with the members that rules read."""
+    """A run in the middle of its first epoch of four steps, with the attributes that rules read."""
     known: dict[str, Any] = {"update": 0, "tokens": 0, "elapsed": 0.0, "epoch_steps": 4, "lrs": [0.1]}
     known |= {"cur_epoch": 0, "epochs_done": 0, "cur_step_this_epoch": 0, "cur_step": 0, **values}
     sched = SimpleNamespace(**{key: known[key] for key in known if key.startswith(("cur", "epochs"))})
@@ -188,7 +188,7 @@ def test_all_must_have_been_reached_each_at_its_own_time():
     assert rules.after_eval(at(), "dev", {"f1": 0.1}) == ""
     assert rules.after_update(at(update=1)) == ""
     assert rules.after_update(at(update=2)) == "dev/f1 is 0.95 and has reached 0.9 and reached 2 updates"
-    assert rules.after_log(at(), {}) != ""  # and stay reached
+    assert rules.after_log(at(), {}) != ""  # and keep applying
 
 
 def test_either_list_can_stop():
@@ -234,7 +234,7 @@ def tell(rules: Rules, update: int, event: tuple[str, float]) -> str:
 
 
 def stopped(events: list[tuple[str, float]], cut: int | None) -> tuple[int, str] | None:
-    """The event at which the rules stop and what they say, saved and restored before event `cut`."""
+    """Return the event at which the rules stop, and their message, with a save and restore before event `cut`."""
     rules = all_kinds()
     for i, event in enumerate(events):
         if i == cut:

@@ -1,4 +1,4 @@
-"""The symbol table: members, globals, frames, and who sees which of them."""
+"""The symbol table: members, globals, frames, and their visibility."""
 
 import gc
 import threading
@@ -168,7 +168,7 @@ def seen_in_a_thread():
 def test_a_bare_thread_sees_the_only_live_run(table):
     assert seen_in_a_thread() is table
     with Run({"tag": "second"}):
-        assert seen_in_a_thread().cfg is None  # which of the two it belongs to cannot be known
+        assert seen_in_a_thread().cfg is None  # ambiguous: it may belong to either
 
 
 def test_runs_in_two_threads_do_not_mix():
@@ -189,7 +189,7 @@ def test_runs_in_two_threads_do_not_mix():
 
 
 class Spy(IterableDataset):
-    """What a loader worker sees of the symbol table."""
+    """Return what a loader worker sees of the symbol table."""
 
     def __iter__(self):
         yield [getattr(sym_tbl(), name) for name in (*MEMBERS, "cfg")]
@@ -233,7 +233,7 @@ class Watch(BeginEpochPipeline):
     def __call__(self, **kwargs):
         parts = [sym_tbl().model, sym_tbl().model.model, sym_tbl().task, sym_tbl().task.dataset("train")[0]]
         WATCHED.extend(weakref.ref(part) for part in [*parts, sym_tbl().optim, sym_tbl().train_sched])
-        sym_tbl().set_global("kept", sym_tbl().model)  # what a project stores is freed too
+        sym_tbl().set_global("kept", sym_tbl().model)  # values stored by a project are released too
         return kwargs
 
 

@@ -1,4 +1,4 @@
-"""What every task promises: it loads its data, makes steps, scores with numbers, and a record of it answers."""
+"""The contract of tasks: load data, make steps, compute metrics, and predict from a record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.contracts.parts import each
 from tests.contracts.trainings import config_of
 from tests.ready import ready
 
-# `training` is a name of `config_of`
+# `training` is a parameter of `config_of`
 TASKS: dict[str, dict[str, Any]] = {
     "DefaultTask": {
         "type": "alchemy.task.DefaultTask",

@@ -1,4 +1,4 @@
-"""The contract of tokenizers, kept by every kind."""
+"""The contract of tokenizers, tested for every kind."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "deep" / "one")
     loaded = load_tokenizer(tmp_path / "deep" / "one")
     assert type(loaded) is type(tokenizer) and same(tokenizer, loaded)
-    loaded.save(tmp_path / "deep" / "one")  # in place of the first
+    loaded.save(tmp_path / "deep" / "one")  # replaces the first one
     assert same(tokenizer, load_tokenizer(tmp_path / "deep" / "one"))
 
 
@@ -225,7 +225,7 @@ def test_the_characters_of_a_token_are_its_text(kind: str, data: st.DataObject) 
     text = data.draw(KINDS[kind][1].filter(str.isascii))
     tokenizer = make(kind)
     for token, (start, end) in zip(*tokenizer.offsets(text), strict=True):
-        shown = text[start:end].strip(" ")  # those of bytes leave blanks out, which characters have as tokens
+        shown = text[start:end].strip(" ")  # byte tokenizers omit spaces, which are tokens of the character tokenizer
         assert tokenizer.decode([token]).strip(" ") in (shown, shown.lower())
 
 

@@ -1,4 +1,4 @@
-"""A small training for every task and model."""
+"""A small training run for every task and model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.tasks import pairs, texts
 
 
 def config_of(kind: str, root: Path, corpora: Path) -> dict[str, Any]:
-    """The config of a training that writes its record below `root`."""
+    """Return the config of a training run that writes its record below `root`."""
     if kind == "points":
         net = {"type": "torch.nn.Linear", "in_features": 1, "out_features": 1, "inputs": {"input": "x"}}
         return toy.config(root / "records", model=net, criterion={"type": "alchemy.nn.losses.MSE", "target": "y"})

@@ -1,4 +1,4 @@
-"""What a batch contains, as a hash: equal for equal contents only, and never an error."""
+"""The hash of a batch: equal only for equal contents, and never an error."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_equal_contents_and_no_others_have_an_equal_digest(one: Any, other: Any)
     first = content_digest(one)
     assert len(first) == 16
     assert content_digest(copy.deepcopy(one)) == first
-    assert content_digest(pickle.loads(pickle.dumps(one))) == first  # as it comes from a worker
+    assert content_digest(pickle.loads(pickle.dumps(one))) == first  # as a worker sends it
     assert content_digest([one, one]) == content_digest([one, copy.deepcopy(one)])
     assert content_digest(other) != first
 

@@ -1,4 +1,4 @@
-"""The order of an epoch: the same samples for any number of processes and workers, from any batch on."""
+"""The order of an epoch: the same samples for any number of processes and workers, starting at any batch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cut(order: dict[str, Any]) -> EqualBatches:
 
 
 def steps(order: dict[str, Any], rank: int = 0, ranks: int = 1, per_device: bool = False, start: int = 0) -> list[Any]:
-    """What the loader of one process is handed: `(note, indices it reads)` of each step."""
+    """Return the plan of one process: `(note, indices it reads)` of each step."""
     deal = ShardedBatchSampler(cut(order), EpochPosition(start, rank, ranks, per_device), order["seed"])
     read = [list.copy(ids) for ids in deal]
     assert len(deal) == len(read)
@@ -137,7 +137,7 @@ def test_ids_travel_to_a_worker_with_their_seed() -> None:
 
 
 class Drawing(list[int]):
-    """Samples that are what `sample_rng` gives, and what the global generators give."""
+    """Samples drawn from `sample_rng` and from the global generators."""
 
     def __getitem__(self, index: Any) -> Any:
         own = [float(number) for number in sample_rng().random(2)]
@@ -203,7 +203,7 @@ def test_a_sample_that_is_a_batch_draws_the_same_with_and_without_workers(worker
 )
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_sampler_of_the_projects_own_goes_on_where_it_was(start: int, options: dict[str, Any], workers: int) -> None:
-    """Whatever is drawn between two batches, as a model does it."""
+    """Draw random numbers between two batches, as a model does."""
 
     def indices(start: int, workers: int) -> list[Any]:
         loader = get_dataloader(list(range(7)), 5, place=EpochPosition(start), num_workers=workers, **options)
@@ -244,7 +244,7 @@ def test_a_sampler_may_give_keys_that_are_no_numbers(keys: list[Any], size: int 
 def test_keys_are_cut_for_several_processes(rank: int) -> None:
     deal = ShardedBatchSampler([["a", 1, "c"], ["d"]], EpochPosition(0, rank, 2), 0)
     assert [list.copy(ids) for ids in deal] == [[["a", 1], ["d"]], [["c"], ["d"]]][rank]
-    # nobody knows the number of what it has; that it has nothing is known
+    # its length is unknown, but it is known to be empty
     assert list(deal.issued) == [StepSamples(None, None, True), StepSamples(None, None if rank == 0 else [], rank == 0)]
 
 
@@ -301,7 +301,7 @@ class Second(SingleProcess):
 
 @pytest.mark.parametrize("start", range(4))
 def test_a_stream_goes_on_in_a_process_whose_share_is_used_up(start: int) -> None:
-    """Of five samples the second process has two; it keeps the first company in the third step, wherever it begins."""
+    """With five samples the second process has two; it joins the third step of the first, wherever it starts."""
     stream = SplitByWorker(SequenceWrapper(range(5)))
     loader = get_dataloader(stream, 0, place=EpochPosition(start, 1, 2), batch_size=1)
     feed = EpochBatches(loader, Second(3 - start))

@@ -1,4 +1,4 @@
-"""Kept samples: the same types and numbers back, all or nothing when a fill is killed, one fill when many want it."""
+"""Cached samples: the same types and values, all or nothing when a fill is killed, one fill for concurrent readers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ samples = st.one_of(st.dictionaries(st.sampled_from(["text", "ids", "y", "", "$"
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal to the last bit, type by type, in the same order."""
+    """Check for equality to the last bit, type by type, in the same order."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -105,7 +105,7 @@ VALUES = [
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_comes_back_as_it_was(tmp_path: Path, value: Any) -> None:
     assert all(same(row, value) for row in stored(tmp_path / "whole", [value, value]))
-    # at any place, beside others: numbers must begin where they can be read in place
+    # at any position, next to others: numbers must be aligned to be read in place
     rows = [{"a": "xyz", "b": value}, {"b": "x", "c": 1}, {"b": value}, {"b": [1.5], "a": None}]
     assert all(same(one, other) for one, other in zip(rows, stored(tmp_path / "field", rows), strict=True))
 
@@ -127,7 +127,7 @@ def test_what_would_not_come_back_is_refused(tmp_path: Path, value: Any, match: 
 
 def test_fields_that_come_and_go(tmp_path: Path) -> None:
     rows: list[Any] = [{"a": n} for n in range(9000)] + [{"b": [n], "a": n} for n in range(9000)] + [7, {}]
-    rows += [{f"field {n}": n} for n in range(200)]  # more than are kept apart
+    rows += [{f"field {n}": n} for n in range(200)]  # more than are stored separately
     read = stored(tmp_path / "a", rows)
     assert list(read) == rows
     assert read.lengths() == {}
@@ -139,7 +139,7 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
     for view in read[7].values():
         assert not view.flags.writeable
         assert view.flags.aligned
-    # the file, seen through the map: what is written there after it was opened is what is read
+    # the file is memory-mapped: later writes to it are visible
     with open(tmp_path / "a" / "arrays.bin", "r+b") as file:
         file.seek((8000 + 10000) * 3)
         file.write(np.int64(-1).tobytes())
@@ -231,7 +231,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
 
 def _on_a_full_disk(rows: Iterator[Any]) -> Iterator[Any]:
     yield from rows
-    # every file that is open for the samples is one that takes nothing
+    # every open file of the samples fails on write
     full = os.open("/dev/full", os.O_WRONLY)
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -271,7 +271,7 @@ def slow(count: int, seconds: float) -> Iterator[Any]:
 
 
 def forked(work: Callable[[], bool]) -> int:
-    """The number of a process that does the work, in a group of its own, with a child that outlives it."""
+    """Return the id of a process that does the work, in its own process group, with a child that outlives it."""
     pid = os.fork()
     if pid:
         return pid
@@ -299,7 +299,7 @@ def test_a_fill_that_is_killed_leaves_the_whole_or_nothing(tmp_path: Path) -> No
         others = [forked(work)] if number % 3 == 0 else []
         pid = forked(work)
         time.sleep(draw.uniform(0.0, 0.07))
-        with contextlib.suppress(ProcessLookupError):  # its group may not be there yet
+        with contextlib.suppress(ProcessLookupError):  # its group may not exist yet
             (os.killpg if number % 2 else os.kill)(pid, signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -367,7 +367,7 @@ def test_a_large_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert Hashes(tmp_path).of(path) == digest
     before = path.stat()
     path.write_text("b" * 20)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # nobody can set back the time of the inode
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # the change time of an inode cannot be set back
     assert Hashes(tmp_path).of(path) == "read"
     (tmp_path / "hashes.json").write_text("[")
     assert Hashes(tmp_path).of(path) == "read"

@@ -1,4 +1,4 @@
-"""What was kept and is damaged, moved, or removed by somebody else in the meantime."""
+"""Cache entries that are damaged, moved, or removed by another process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def filled(root: Path, rows: list[Any] = ROWS, **more: Any) -> Entry:
 
 
 def flip(path: Path) -> None:
-    """Another content of the same size, and the time of before."""
+    """Write another content of the same size, with the former modification time."""
     content, before = bytearray(path.read_bytes()), path.stat()
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -84,7 +84,7 @@ def test_what_is_damaged_is_told_and_made_again(tmp_path: Path, name: str) -> No
     assert found is not None
     assert ("manifest.json" if name in MANIFESTS else name) in found.damage
     assert [kept.key for kept in list_entries(tmp_path, "all") if kept.damage] == [KEY]
-    assert len(entries(tmp_path)) == (name in CONTENTS)  # a list looks no further than at sizes
+    assert len(entries(tmp_path)) == (name in CONTENTS)  # listing only checks sizes
     assert list(filled(tmp_path).open()) == ROWS
     assert [kept.damage for kept in list_entries(tmp_path, "all")] == [""]
 
@@ -98,7 +98,7 @@ def test_no_byte_of_an_entry_can_change_unseen(tmp_path_factory: pytest.TempPath
     content[data.draw(st.integers(0, 2**16)) % len(content)] ^= data.draw(st.integers(1, 255))
     path.write_bytes(content)
     entry = read_entry(folder)
-    # blanks of JSON, and the letters of its numbers, may be others and mean the same
+    # other whitespace and number formats of JSON mean the same
     assert entry is None or (path.name == "manifest.json" and list(entry.open()) == ROWS)
 
 
@@ -120,7 +120,7 @@ def test_what_was_touched_is_compared_once(tmp_path: Path, monkeypatch: pytest.M
     compared: list[str] = []
     known = module.is_as_written
     monkeypatch.setattr(module, "is_as_written", lambda path, row: compared.append(path.name) or known(path, row))
-    time.sleep(0.02)  # the clock of a file system is a coarse one
+    time.sleep(0.02)  # file system clocks are coarse
     os.utime(folder / "samples.bin")
     for _ in range(2):
         entry = read_entry(folder)
@@ -154,7 +154,7 @@ def test_what_was_made_anew_is_not_read_by_the_layout_of_before(tmp_path: Path) 
 
 
 def test_two_who_fill_it_at_once_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that somebody has removed together with the entry keeps nobody apart: the other one was first."""
+    """A lock file removed together with its entry protects nothing: the other process was first."""
     filled(tmp_path)
     monkeypatch.setattr(module, "launch_id", lambda: "another start")
     entry = filled(tmp_path, overwrite=True)

@@ -1,4 +1,4 @@
-"""Samples become batches: padded, stacked, and with the dtypes of torch."""
+"""Collating samples: padding, stacking, and torch dtypes."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_without_the_padding_the_samples_are_there_again(rows, value, left, mult
         value=value, left=left, multiple=multiple, max_length=24 * fixed, fixed=fixed,
         lengths="n", mask="mask", causal="seen", previous="before", first=9,
     )  # fmt: skip
-    # an empty list has no dtype of its own
+    # an empty list has no dtype
     batch = column("ids", [kind(row) if row else [] for row in rows])
     ids, mask = batch["ids"], batch["mask"]
     assert [row[keep].tolist() for row, keep in zip(ids, mask.bool(), strict=True)] == rows
@@ -340,7 +340,7 @@ def test_values_and_fields_say_the_rest_of_one_field_together():
 
 
 class Told(list):
-    """Samples that know their padding, as those of a tokenizer do."""
+    """Samples with their padding values, as from a tokenizer."""
 
     def padding(self):
         return {"ids": 5, "gone": 6}

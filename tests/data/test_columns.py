@@ -1,4 +1,4 @@
-"""What becomes a tensor, what stays a list, and what is refused: whatever a sample may hold."""
+"""Which values become tensors, which stay lists, and which are rejected."""
 
 from enum import IntEnum
 

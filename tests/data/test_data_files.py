@@ -1,4 +1,4 @@
-"""Files of data are opened whatever they are packed in, and what is wrong with one is said by its name."""
+"""Data files are opened with any compression, and errors name the file."""
 
 import bz2
 import gzip
@@ -55,8 +55,8 @@ def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
     ("data", "encoding", "line"),
     [
         (b"x,y\n1,red\xff\n", "utf-8", 2),
-        (b"x\r\n" * 40_000 + b"\xe4\xb8", "utf-8", 40_001),  # cut at the end of the file
-        (b"x\n" * 32_767 + b"\xe4\xb8\xad\n\xe4x", "utf-8", 32_769),  # a character over the edge of a block
+        (b"x\r\n" * 40_000 + b"\xe4\xb8", "utf-8", 40_001),  # truncated at the end of the file
+        (b"x\n" * 32_767 + b"\xe4\xb8\xad\n\xe4x", "utf-8", 32_769),  # a character across a block boundary
         ("a\nb\n".encode("utf-16") + b"\x00\xdc\x00\x00", "utf-16", 3),
     ],
 )

@@ -1,4 +1,4 @@
-"""A batch moves to a device whatever its tensors are nested in."""
+"""Moving a batch of nested tensors to a device."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Batches come in an order that is a function of the seed, and every argument of the DataLoader can be set."""
+"""The order of batches depends only on the seed, and every argument of the DataLoader can be set."""
 
 import multiprocessing
 from typing import Any
@@ -205,7 +205,7 @@ def test_a_generator_of_ones_own_decides_the_order_of_each_epoch(options, made):
     assert first != other
     assert first != order(3, **options)
     if "shuffle" in options or made is int:
-        assert first != order(4, generator=made(1), **options)  # the loop gives each epoch a seed
+        assert first != order(4, generator=made(1), **options)  # the loop sets a seed for each epoch
 
 
 @pytest.mark.parametrize("wrong", ["seven", 1.5, True, [1]])

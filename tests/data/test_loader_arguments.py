@@ -1,4 +1,4 @@
-"""Every argument of the DataLoader is set in a config file, and seen in what the loader does."""
+"""Every argument of the DataLoader can be set in a config file, and takes effect."""
 
 import multiprocessing
 import os
@@ -22,7 +22,7 @@ CASES: dict[str, Any] = {}
 
 
 class Probe(LstDataPipeline):
-    """Numbers, each with who has read it; the first waits for the number `after`, if that is given."""
+    """Numbers with the worker that read them; the first one waits for the number `after`, if given."""
 
     tag = "untouched"
 
@@ -38,7 +38,7 @@ class Probe(LstDataPipeline):
         if index == 0 and self.after:
             wait_for(lambda: self.read(self.after))
         elif index == self.after:
-            time.sleep(0.1)  # what was read before it is on its way
+            time.sleep(0.1)  # earlier samples are on their way
         (self.folder / f"read{index}").touch()
         how = type(multiprocessing.current_process()).__name__
         return {"number": index, "pid": os.getpid(), "how": how, "tag": self.tag}
@@ -69,7 +69,7 @@ def numbers_of(batch: Any) -> list[int]:
 
 @pytest.fixture
 def loader_of(tmp_path):
-    """The loader of a split that has these keys in a config file, for the seed of its run."""
+    """Return the loader of a split with these keys in a config file, for the seed of its run."""
 
     def make(*, after: int = 0, **keys: Any) -> Loader:
         pipes = [{"type": f"{HERE}.Probe", "folder": str(tmp_path), "after": after}]
@@ -132,7 +132,7 @@ def collate_fn(loader_of):
 def pin_memory(loader_of):
     if torch.cuda.is_available():
         assert next(iter(loader_of(batch_size=2, pin_memory=True)))["number"].is_pinned()
-    else:  # torch tries, and says what it lacks
+    else:  # torch tries, and reports what is missing
         with pytest.warns(UserWarning, match="'pin_memory' argument is set as true but no accelerator is found"):
             next(iter(loader_of(batch_size=2, pin_memory=True)))
 
@@ -150,11 +150,11 @@ def drop_last(loader_of):
 
 @case
 def timeout(loader_of):
-    # nobody ever reads sample 9 before sample 0 is there
+    # sample 9 is never read before sample 0 has arrived
     loader = loader_of(num_workers=1, timeout=0.2, after=9)
     with pytest.raises(RuntimeError, match=r"timed out after 0\.2 seconds"):
         next(iter(loader))
-    (loader.dataset.folder / "read9").touch()  # its worker need not be waited for
+    (loader.dataset.folder / "read9").touch()  # no need to wait for its worker
 
 
 @case
@@ -201,7 +201,7 @@ def persistent_workers(loader_of):
 
 @case
 def in_order(loader_of):
-    # the other worker has read 1 and 3 before 0 is there
+    # the other worker has read 1 and 3 before 0 arrives
     order = [numbers_of(sample)[0] for sample in loader_of(num_workers=2, in_order=False, after=3)]
     assert order.index(1) < order.index(0)
     assert sorted(order) == list(range(10))

@@ -1,4 +1,4 @@
-"""What flows between the pipes can be looked at."""
+"""Inspecting samples between pipes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An error while data is read names the pipe that raised it, the line of the project's code, and the sample."""
+"""A data error names the pipe that raised it, the line of the project's code, and the sample."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ HERE = re.escape(f"{__name__}.")
 class ReadPoint(ItrDataPipeline):
     def __iter__(self):
         for number, row in enumerate(self.datapipe):
-            yield number, LABELS[row]  # the line that fails
+            yield number, LABELS[row]  # the failing line
 
 
 class Indexed(LstDataPipeline):

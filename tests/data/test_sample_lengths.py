@@ -1,4 +1,4 @@
-"""How long samples are: told by the data set, or read once; and rows no wider than a budget, padding included."""
+"""Sample lengths: reported by the dataset, or read once; rows stay within the budget, including padding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from alchemy.seeds import sample_rng
 
 
 class Counted(Dataset[Any]):
-    """Samples of these lengths, and how often they were read."""
+    """Samples of given lengths, with a count of reads."""
 
     def __init__(self, lengths: list[int]) -> None:
         self.sizes, self.reads = lengths, 0
@@ -36,7 +36,7 @@ class Counted(Dataset[Any]):
 
 
 class Drawing(Counted):
-    """Draws as pipes do; with `cut` the lengths are drawn."""
+    """Draw random numbers as pipes do; with `cut`, the lengths are random."""
 
     cut = False
 
@@ -49,7 +49,7 @@ class Drawing(Counted):
 
 
 class Telling(Counted):
-    """Knows how long its samples are."""
+    """A dataset that knows the lengths of its samples."""
 
     told: Any = None
 
@@ -119,7 +119,7 @@ def test_a_data_set_that_tells_its_lengths_is_not_read() -> None:
     assert plain(lengths_of(data)) == {"x": [5, 6], "z": [1, 1]}
     assert plain(lengths_of(data, ["z", "x"])) == {"z": [1, 1], "x": [5, 6]}
     assert data.reads == 0
-    assert plain(lengths_of(data, "y")) == {"y": [9, 8]}  # it does not tell
+    assert plain(lengths_of(data, "y")) == {"y": [9, 8]}  # it does not report lengths
     data.told = {"x": np.array([2, 2])}
     one, two = (get_dataloader(data, seed, max_tokens=4) for seed in (1, 2))
     assert len(one) == 1
@@ -179,7 +179,7 @@ def test_no_batch_is_over_budget_however_a_collate_pads(
     loader = get_dataloader(Counted(lengths), **options)
     rows = 0
     for batch in loader:
-        counted = [np.asarray(batch[name]).size for name in (tokens_of or "xy")]  # a list, where all are empty
+        counted = [np.asarray(batch[name]).size for name in (tokens_of or "xy")]  # a list, if all are empty
         assert max(counted) <= max_tokens
         rows += len(batch["x"])
     assert rows == len(lengths)

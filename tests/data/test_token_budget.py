@@ -1,4 +1,4 @@
-"""Batches that fit a budget of tokens: every sample once, none too large, one order for any number of processes."""
+"""Batches within a token budget: every sample once, none too large, the same order for any number of processes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_order_is_the_same_for_any_number_of_processes_and_from_any_place(
         ShardedBatchSampler(order, EpochPosition(start, rank, ranks, per_device=True), seed) for rank in range(ranks)
     ]
     shares = [[list.copy(ids) for ids in deal] for deal in deals]
-    assert len({len(share) for share in shares}) == 1  # as many updates in each
+    assert len({len(share) for share in shares}) == 1  # the same number of updates in each
     real = [[note.own for note in deal.issued if note.real] for deal in deals]
     dealt = [batch for step in itertools.zip_longest(*real) for batch in step if batch is not None]
     assert dealt == whole[start:]
@@ -202,7 +202,7 @@ def test_the_order_of_the_data_is_not_shuffled() -> None:
 
 
 class Own(list[Any]):
-    """Attributes of a project that are called like ours, and mean something else."""
+    """Attributes of a project with the same names as ours, but other meanings."""
 
     limit, where = 3, "here"
 

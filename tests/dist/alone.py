@@ -1,4 +1,4 @@
-"""What one of several processes does alone: it asks for the end, or does not use a part of its model."""
+"""Actions of only one of several processes: request the end, or leave a part of the model unused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP = 5  # in the second epoch of four
 
 @SchedPipeline.register()
 class Trace(EndStepPipeline):
-    """Writes down every update that this rank has come to, and asks for the end in one of them."""
+    """Record every update of this rank, and request the end in one of them."""
 
     def __init__(self, *, into: str, who: int = -1) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Trace(EndStepPipeline):
 
 @EvalPipeline.register()
 class Enough(EvalPipeline):
-    """Asks for the end after the first evaluation, in the last rank."""
+    """Request the end after the first evaluation, in the last rank."""
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if self.run.group.rank:
@@ -55,14 +55,14 @@ class EnoughEE(EndEpochPipeline):
 
 
 class Own(StopRule):
-    """A rule that is reached in the last rank only."""
+    """A rule that applies only in the last rank."""
 
     def check(self, run: Any) -> str:
         return "a rule of rank 1" if run.group.rank and run.update >= STEP else ""
 
 
 class Listener(AlchemyPlugin):
-    """Is told numbers in the first rank alone, and has enough of them."""
+    """Receive metrics only in the first rank, and stop after a few."""
 
     def log(self, values: Any, update: int) -> None:
         if update == STEP:
@@ -70,7 +70,7 @@ class Listener(AlchemyPlugin):
 
 
 class Spare(Model):
-    """Has a layer that it never uses."""
+    """A model with an unused layer."""
 
     def __init__(self, *, into: str, targets: str = "tags", means: bool = False, dropout: float = 0.0) -> None:
         super().__init__(into=into, targets=targets, means=means, dropout=dropout)

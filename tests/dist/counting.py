@@ -1,4 +1,4 @@
-"""Counts what the processes of a training send each other."""
+"""Count the messages between the processes of a training run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ COUNTED = "tests.dist.counting.Count"
 
 @SchedPipeline.register()
 class Count(EndStepPipeline):
-    """Writes after each step how many updates were made, and how often gradients and other numbers were sent so far.
+    """Write the number of updates, gradient reductions and other messages after each step.
 
-    It begins to count after the first step, when DDP is there.
+    Counting begins after the first step, when DDP is set up.
     """
 
     def __init__(self, *, into: str) -> None:
@@ -34,7 +34,7 @@ class Count(EndStepPipeline):
         append(self.path, {"update": self.run.update, **self.sent})
         return kwargs
 
-    def _gradients(self, state, bucket):  # DDP reads annotations, and not as texts
+    def _gradients(self, state, bucket):  # DDP reads annotations, but not as strings
         self.sent["gradients"] += 1
         self.sent["others"] -= 1  # the hook itself
         return allreduce_hook(state, bucket)

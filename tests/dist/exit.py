@@ -1,4 +1,4 @@
-"""The command line, with its exit code written into the folder of the config, or into the record, that it was given."""
+"""Run the command line, and write its exit code to the folder of the given config or record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts that end a training over several processes in one of them, or in all, and what is left of it then."""
+"""Parts that end a distributed run in one or all of its processes, and checks of the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from alchemy.pipeline import EndEpochPipeline, EndStepPipeline, EvalPipeline, SchedPipeline
 from tests.dist.parts import UNSPLIT, Model, append, config
 
-# where the signal comes, and what it comes into; four steps an epoch
+# places of the signal; four steps per epoch
 PLACES: dict[str, dict[str, Any]] = {
     "step": {"step": 5},
     "window": {"step": 4, "period": 3},
@@ -21,9 +21,9 @@ PLACES: dict[str, dict[str, Any]] = {
 
 
 def leave(run: Any, how: str, who: str) -> None:
-    """Sends a signal to this process, if it is the one that is to leave: `first`, `last` or `all`.
+    """Send a signal to this process, if it is the one to leave: `first`, `last` or `all`.
 
-    `launcher` is the process that has started this one. A run that was resumed stays.
+    `launcher` is the process that started this one. A resumed run does not leave.
     """
     leaves = {"first": run.group.is_main, "last": run.group.rank == run.group.size - 1, "all": True}
     if run.resume_from is not None:
@@ -36,7 +36,7 @@ def leave(run: Any, how: str, who: str) -> None:
 
 @SchedPipeline.register()
 class LeaveAt(EndStepPipeline):
-    """After a step, counted from 0."""
+    """Leave after a step, counted from 0."""
 
     def __init__(self, *, step: int, how: str = "SIGTERM", who: str = "last") -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LeaveAt(EndStepPipeline):
 
 @EvalPipeline.register()
 class LeaveEval(EvalPipeline):
-    """In an evaluation, counted from 1."""
+    """Leave in an evaluation, counted from 1."""
 
     def __init__(self, *, evaluation: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class LeaveEval(EvalPipeline):
 
 @SchedPipeline.register()
 class Note(EndEpochPipeline):
-    """Writes into the record as a pipe of a project does: where there is one."""
+    """Write to the record, if there is one, as a custom pipe does."""
 
     def __call__(self, **kwargs: Any) -> dict[str, Any]:
         if self.run.record_dir is not None:
@@ -76,7 +76,7 @@ class Note(EndEpochPipeline):
 
 
 class Failing(Model):
-    """Fails at a step, in one process only."""
+    """Fail at a step, in one process only."""
 
     def __init__(self, *, into: str, step: int, targets: str = "tags", means: bool = False) -> None:
         super().__init__(into=into, targets=targets, means=means)
@@ -100,14 +100,14 @@ def recorded(
     train: dict[str, Any] | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
-    """Three epochs of four steps with dropout and a record, left at a step or in an evaluation if one is given."""
+    """Three epochs of four steps with dropout and a record; leave at a step or in an evaluation, if given."""
     plugins = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(out / "records" / name)}]
     cfg = config("tokens", out / name, period=period, plugins=plugins, train=train or {"batch_size": 4}, **changes)
     every: dict[str, Any] = {"type": "alchemy.pipeline.sched.EvalEEPipeline"}
     if eval_every:
         every = {"type": "alchemy.pipeline.sched.EvalESPipeline", "period": eval_every}
     cfg["model"]["dropout"] = dropout
-    # parts of equal runs are equal too: one that never leaves has the same
+    # equal runs need equal parts: one that never leaves has the same
     cfg["sched"] |= {
         "epochs": 3,
         "pipes": [{"type": f"{__name__}.LeaveAt", "step": step}, {"type": f"{__name__}.Note"}, every],

@@ -1,4 +1,4 @@
-"""Parts whose gradient must not depend on how a batch is cut: ragged texts, float64, three ways to count a loss."""
+"""Parts whose gradient must not depend on the batch split: ragged texts, float64, three ways to count a loss."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from alchemy.pipeline import ItrDataPipeline, LstDataPipeline
 IGNORED = -100
 CLASSES = 4
 WORDS = 11
-# what is counted: samples; tags that are not ignored; the weights of these tags
+# counted: samples; tags that are not ignored; the weights of these tags
 LOSSES: dict[str, dict[str, Any]] = {
     "samples": {"targets": "label"},
     "tokens": {"targets": "tags"},
     "weights": {"targets": "tags", "weight": [0.2, 1.0, 3.0, 0.7]},
-    # with parameters of its own, which lie outside the module
+    # with parameters outside the module
     "learnt": {"targets": "tags", "type": "alchemy.nn.losses.Focal", "learnable": True},
 }
 
 
 class Texts(LstDataPipeline):
-    """Texts of one to nine words, each with a label and with tags, many of them to be ignored, in some texts all."""
+    """Texts of one to nine words, with a label and tags, many of them ignored, in some texts all."""
 
     def __init__(self, *, count: int = 13) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Texts(LstDataPipeline):
 
 
 class TextStream(ItrDataPipeline):
-    """The same texts as a stream, which says how many there are only if it is to."""
+    """The same texts as a stream, with a length only if requested."""
 
     def __init__(self, *, count: int = 13, has_length: bool = False) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ UNSPLIT: dict[str, Any] = {
 
 
 class Reader(nn.Module):
-    """Scores the classes at every word, from the words so far: padding behind a text changes nothing."""
+    """Score the classes at every word from the words so far: padding after a text has no effect."""
 
     def __init__(self, width: int = 3, dropout: float = 0.0, sparse: bool = False) -> None:
         super().__init__()
@@ -94,10 +94,10 @@ class Reader(nn.Module):
 
 
 class Model(AlchemyModel):
-    """A `Reader`, trained on the label of a text (the mean of its words' scores) or on the tags of its words.
+    """A `Reader` trained on the label of a text (the mean of its words' scores) or on the tags of its words.
 
-    With `means` it hands over mean losses, as old models do: then each micro-batch weighs the same. With `sparse` the
-    gradient of the words is sparse. The texts that it trains on are written to the file `into`, one for each rank.
+    With `means`, it returns mean losses, as old models do: then each micro-batch has the same weight. With `sparse`,
+    the gradient of the words is sparse. The training texts are written to the file `into`, one for each rank.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Model(AlchemyModel):
 
 
 class Recording(SGD):
-    """Writes the gradients of every update, as the optimizer sees them, to a file for each rank."""
+    """Write the gradients of every update, as the optimizer sees them, to a file for each rank."""
 
     def __init__(self, *, into: str, lr: float = 0.1) -> None:
         super().__init__(lr=lr)
@@ -144,7 +144,7 @@ class Recording(SGD):
 
 
 def file_of(into: str | Path, what: str, rank: str = "") -> Path:
-    """The file of one rank: by default that of this process."""
+    """Return the file of a rank, by default of this process."""
     return Path(f"{into}.{what}.{rank or os.environ.get('RANK', '0')}")
 
 
@@ -154,14 +154,14 @@ def append(path: Path, row: Any) -> None:
 
 
 def read(into: Path, what: str, rank: int = 0) -> list[Any]:
-    """What a rank has written."""
+    """Read the file of a rank."""
     return [json.loads(line) for line in file_of(into, what, str(rank)).read_text().splitlines()]
 
 
 def config(
     loss: str, into: Path, *, period: int = 1, means: bool = False, train: dict[str, Any] | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """Two epochs over 13 texts, 8 an update; `train` changes the table of the data, `changes` top-level tables."""
+    """Two epochs over 13 texts, 8 per update; `train` changes the table of the data, `changes` top-level tables."""
     criterion = dict(LOSSES[loss])
     data = {
         "pipes": [{"type": "tests.dist.parts.Texts"}],
@@ -193,13 +193,13 @@ def config(
 
 
 def gradients_of(loss: str, into: Path, **changes: Any) -> list[dict[str, list[float]]]:
-    """The gradients of every update of a training in this process, by parameter."""
+    """Train in this process; return the gradients of every update by parameter."""
     alchemy.run([config(loss, into, **changes)], device=[-1], raise_errors=True)
     return read(into, "gradients")
 
 
 def farthest(one: list[dict[str, list[float]]], other: list[dict[str, list[float]]]) -> float:
-    """The largest difference between two trainings, over all updates and parameters; they have the same of both."""
+    """Return the largest difference between two runs with the same updates and parameters."""
     assert [list(row) for row in one] == [list(row) for row in other]
     pairs = [(row[name] or [], also[name] or []) for row, also in zip(one, other) for name in row]  # frozen: None
     return max(abs(a - b) for left, right in pairs for a, b in zip(left, right, strict=True))

@@ -1,4 +1,4 @@
-"""Starts processes that train together, and waits for their end."""
+"""Start processes that train together, and wait for their end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[2]
 def torchrun(
     ranks: int, module: str, *words: Any, code: int = 0, options: tuple[str, ...] = (), cwd: Path = ROOT
 ) -> str:
-    """What `torchrun -m module words` says; its exit code is to be the given one."""
+    """Return the output of `torchrun -m module words`; check its exit code."""
     launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", ranks, *options)
     return python(*launcher, "-m", module, *words, code=code, cwd=cwd)
 
 
 def python(*words: Any, code: int = 0, cwd: Path = ROOT) -> str:
-    """What `python -m words` says, which may start processes in its turn."""
+    """Return the output of `python -m words`, which may start other processes."""
     process = subprocess.Popen(
         [sys.executable, "-m", *map(str, words)],
         cwd=cwd,
@@ -32,7 +32,7 @@ def python(*words: Any, code: int = 0, cwd: Path = ROOT) -> str:
     try:
         said = process.communicate(timeout=300)[0]
     finally:
-        process.terminate()  # it ends its workers too
+        process.terminate()  # it terminates its workers too
         process.communicate()
     assert process.returncode == code, said
     return said

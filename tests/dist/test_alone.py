@@ -1,4 +1,4 @@
-"""One of two processes asks for the end, or has parameters that it does not use: all of them end alike."""
+"""If one of two processes requests the end, or has unused parameters, all processes end the same way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.dist.work import record
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All runs, in one start of two processes."""
+    """All runs, in one launch of two processes."""
     folder = tmp_path_factory.mktemp("alone")
     torchrun(2, "tests.dist.alone", folder)
     return folder
@@ -26,7 +26,7 @@ def told(folder: Path, name: str) -> list[dict[str, Any]]:
     return [next(row for row in read(folder, "told", rank) if row["name"] == name) for rank in (0, 1)]
 
 
-# one that asks after the processes have spoken in an update is heard in the next one
+# a request after the synchronization of an update takes effect in the next one
 ENDS = {
     "pipe": (STEP + 1, "rank 1 has seen enough"),
     "listener": (STEP + 1, "the listener has heard enough"),

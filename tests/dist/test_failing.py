@@ -1,4 +1,4 @@
-"""`alchemy run --processes 2` when a process fails, is killed, or is told to leave: the record and the console say why."""
+"""`alchemy run --processes 2` when a process fails, is killed or terminated: record and console give the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KILLED = "was killed by signal 9 (SIGKILL)"
 
 
 def run(folder: Path, code: int, *, fails: bool = False, **leave: object) -> tuple[str, dict[str, Any]]:
-    """What the run says, and what its record says of it; `leave` are keywords of `LeaveAt`."""
+    """Return the output of a run, and the information in its record; `leave` are keywords of `LeaveAt`."""
     cfg = recorded(folder, "run", dropout=0.0)
     cfg["sched"]["pipes"][0] |= leave
     if fails:

@@ -1,4 +1,4 @@
-"""The gradient of an update is that of its samples, however they were cut into micro-batches."""
+"""The gradient of an update depends on its samples, not on how they are split into micro-batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The targets of all ranks count: a training fails only if no rank has any."""
+"""The targets of all ranks count: training fails only if no rank has any."""
 
 from __future__ import annotations
 

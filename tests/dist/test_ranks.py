@@ -30,25 +30,25 @@ RANKS = (2, 3)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The folder of all trainings, for each number of ranks: made once for all workers of pytest."""
+    """The folder of all runs by number of ranks, made once for all workers of pytest."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folders = {ranks: shared / "trained" / f"ranks{ranks}" for ranks in (1, *RANKS)}
     with open(shared / "trained.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (shared / "trained.done").exists():
-            shutil.rmtree(shared / "trained", ignore_errors=True)  # of a worker that failed
+            shutil.rmtree(shared / "trained", ignore_errors=True)  # left by a worker that failed
             train_all(folders)
             (shared / "trained.done").touch()
     return folders
 
 
 def train_all(folders: dict[int, Path]) -> None:
-    """Starts each number of ranks once."""
+    """Launch each number of ranks once."""
     for folder in folders.values():
         folder.mkdir(parents=True)
     work(folders[1])
-    for ranks in RANKS:  # each goes on with what the one before has begun
+    for ranks in RANKS:  # each resumes the run of the previous one
         torchrun(ranks, "tests.dist.work", folders[ranks], begun_by(folders, ranks - 1, ranks))
     begun = begun_by(folders, 2, 1)
     for kind in KINDS:
@@ -56,7 +56,7 @@ def train_all(folders: dict[int, Path]) -> None:
 
 
 def begun_by(folders: dict[int, Path], before: int, ranks: int) -> Path:
-    """Copies of records, for another number of ranks to go on with."""
+    """Copy records, for another number of ranks to resume."""
     copies = folders[ranks] / "taken over"
     for kind in KINDS:
         shutil.copytree(record(folders[before], f"{kind} begun"), copies / kind)
@@ -73,7 +73,7 @@ def weights(folder: Path, file: str = "model.safetensors") -> dict[str, torch.Te
 
 
 def curve(path: Path) -> Iterator[tuple[int, str, float]]:
-    """Every number of a run but times and the machine's own."""
+    """Return all metrics of a run, except times and those of the machine."""
     for row in rows(path):
         for name, value in row.get("values", {}).items():
             if not name.startswith(("time/", "system/")):
@@ -81,7 +81,7 @@ def curve(path: Path) -> Iterator[tuple[int, str, float]]:
 
 
 def told(folder: Path, ranks: int, name: str) -> list[dict[str, Any]]:
-    """What every rank says of a run."""
+    """Return the results of every rank of a run."""
     return [next(row for row in read(folder, "told", rank) if row["name"] == name) for rank in range(ranks)]
 
 
@@ -141,7 +141,7 @@ def test_the_batches_of_a_stream_that_no_pipe_splits_are_dealt_in_turn(trained: 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_an_average_is_that_of_one_process(trained: dict[int, Path], ranks: int) -> None:
     ours, theirs = (weights(record(trained[n], "averaged"), "ema.safetensors") for n in (1, ranks))
-    assert ours.keys() == theirs.keys() and "criterion:gamma" in ours  # what a loss has learnt is averaged too
+    assert ours.keys() == theirs.keys() and "criterion:gamma" in ours  # parameters of a loss are averaged too
     for name, tensor in ours.items():
         torch.testing.assert_close(theirs[name], tensor, rtol=0, atol=1e-12)
 
@@ -156,7 +156,7 @@ def test_a_signal_to_one_rank_ends_all_and_they_go_on_as_if_nothing_had_been(
     assert read_info(stopped)["status"] == "stopped"
     newest, passed = newest_valid(stopped / "state")
     assert newest is not None and not passed
-    # of several ranks only the first could save what waits for the rest of a window: they go on from before it
+    # only the first of several ranks could save a partial window, so they resume from before it
     assert (read_manifest(newest).why[-1] == "signal") == ("evaluation in" not in place)
     assert [row["status"] for row in told(folder, ranks, f"{place}: resumed")] == ["finished"] * ranks
     assert differences(record(folder, f"{place}: whole"), record(folder, place)) == []
@@ -208,7 +208,7 @@ def test_batch_norm_is_trained_and_evaluated(trained: dict[int, Path], ranks: in
 def test_gradients_are_sent_once_an_update(trained: dict[int, Path], ranks: int) -> None:
     for rank in range(ranks):
         rows = read(trained[ranks], "sent", rank)
-        # five steps an epoch, three an update; the last one of an epoch is counted after the pipes
+        # five steps per epoch, three per update; the last one of an epoch is counted after the pipes
         assert [row["gradients"] for row in rows] == [0, 0, 1, 1, 2, 2, 2, 3, 3, 4]
         assert [row["others"] for row in rows] == [0, 0, 1, 1, 1, 2, 2, 3, 3, 3]
 

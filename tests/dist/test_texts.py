@@ -1,4 +1,4 @@
-"""A task on texts in two processes: it trains, tests and predicts as in one."""
+"""A text task in two processes: it trains, tests and predicts as in one."""
 
 from __future__ import annotations
 

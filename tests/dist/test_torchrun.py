@@ -1,4 +1,4 @@
-"""`torchrun -m alchemy ..`: what is killed goes on, what is told to leave says so to the scheduler."""
+"""`torchrun -m alchemy ..`: killed runs resume, and terminated runs report it to the scheduler."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.dist
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run that nobody has disturbed, and what it says."""
+    """An undisturbed run, and its output."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, alchemy("run", written(folder), "--resume", "auto")
 
 
 def written(folder: Path, **leave: object) -> Path:
-    """A config of two epochs with a checkpoint after every second update; `leave` are the keywords of `LeaveAt`."""
+    """A config of two epochs with a checkpoint after every second update; `leave` are keywords of `LeaveAt`."""
     cfg = recorded(folder, "run", checkpoint={"every": 2})
     cfg["plugins"].append({"type": "alchemy.plugins.BasicSetup"})
     cfg["sched"]["pipes"][0] |= leave
@@ -93,4 +93,4 @@ def test_an_old_project_trains_through_accelerate(tmp_path: Path) -> None:
     found = record(tmp_path / "ner", "run")
     assert read_info(found)["status"] == "finished"
     losses = [line for line in (found / "diary.jsonl").read_text().splitlines() if '"loss"' in line]
-    assert len(losses) == 6  # of the twelve batches of two epochs each process has half
+    assert len(losses) == 6  # each process has half of the twelve batches of two epochs

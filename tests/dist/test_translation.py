@@ -1,4 +1,4 @@
-"""Translation in two processes: the updates and the texts of one, whatever rows each of them sees."""
+"""Translation in two processes: the same updates and output as in one, for any split of the rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numbers(root: Path) -> list[dict[str, Any]]:
 
 
 def test_two_processes_train_and_write_as_one_does(tmp_path: Path) -> None:
-    # longer than the places that there are at first, so that one process needs more of them than the other
+    # longer than the initial number of positions, so that one process needs more than the other
     lines = [" ".join(["dog", "cat", "runs"][: 1 + place % 3]) for place in range(24)] + ["dog " * 200]
     for side in ("en", "de"):
         (tmp_path / f"train.{side}").write_text("".join(f"{line.strip()}\n" for line in lines), "utf-8")
@@ -34,7 +34,7 @@ def test_two_processes_train_and_write_as_one_does(tmp_path: Path) -> None:
         cfg["task"]["datasets"] = {"train": {**cfg["task"]["datasets"]["train"], "max_tokens": 300}}
         cfg["task"]["datasets"]["dev"] = {**cfg["task"]["datasets"]["train"], "max_tokens": 600}
         cfg["sched"]["epochs"] = 2
-        cfg["backward"] = {"window": 2}  # batches of a budget are dealt: an update has as many for any number of processes
+        cfg["backward"] = {"window": 2}  # the same number of batches per update for any number of processes
         (tmp_path / f"{name}.toml").write_text(dumps(cfg))
     assert main(["run", str(tmp_path / "one.toml"), "--device", "-1"]) == 0
     torchrun(2, "alchemy", "run", tmp_path / "two.toml", "--device", -1)

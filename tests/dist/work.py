@@ -1,4 +1,4 @@
-"""What every rank of these tests does, alone too: it trains, several times, in a folder that it is given."""
+"""The work of every rank in these tests, also with a single one: several training runs in a given folder."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.dist.parts import LOSSES, UNSPLIT, append, config, file_of
 
 SPLIT = {"type": "alchemy.pipeline.itr.SplitByWorker"}
 
-# the same updates for 1, 2 and 3 ranks, four of them
+# the same four updates for 1, 2 and 3 ranks
 TRAININGS: dict[str, dict[str, Any]] = {
     # 8 of the 13 texts, and the other 5
     **{loss: {"loss": loss} for loss in LOSSES},
     "accumulated": {"loss": "tokens", "period": 2, "train": {"batch_size": 4}},
     "averaged": {"loss": "learnt", "ema": {"decay": 0.5}, "period": 3, "train": {"batch_size": 3}},
-    # a batch that does not fit is only halved alone, and nothing else may change
+    # only a single process splits a batch that does not fit, with no other effect
     "halved": {"loss": "tokens", "period": 2, "train": {"batch_size": 4}, "precision": {"halve_on_oom": True}},
     # the gradient of an embedding, averaged by DDP
     "sparse": {"loss": "tokens", "sparse": True, "period": 2, "train": {"batch_size": 4}},
-    # frozen when the processes are joined, trained from the second epoch on
+    # frozen when DDP is created, trained from the second epoch on
     "thawed": {"loss": "tokens", "thaw": {"step": 2, "requires_grad": True, "mode": "words"}},
-    # batches of two texts for each rank, twelve of them an update
+    # batches of two texts for each rank, twelve of them per update
     "per_device": {
         "loss": "tokens",
         "backward": {"window": 6},
@@ -39,7 +39,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 
-# how a batch is shared by the processes: cut for all of them, or given to each in turn
+# how processes share a batch: split among all of them, or whole batches in turns
 KINDS: dict[str, dict[str, Any]] = {
     "global": {},
     "dealt": {"train": {"batch_size": 1, "per_device": True}, "backward": {"window": 6}},
@@ -51,11 +51,11 @@ def ranks() -> int:
 
 
 def streams() -> dict[str, dict[str, Any]]:
-    """Trainings on streams: twelve texts an update, whoever reads them; the processes end at different steps."""
+    """Training on streams: twelve texts per update, for any number of readers; the processes end at different steps."""
     return {
         "stream": _stream(period=1),
         "stream_accumulated": _stream(period=2),
-        # nobody knows where it ends, so the gradients of its last window are averaged after the backward pass
+        # its end is unknown, so the gradients of its last window are averaged after the backward pass
         "stream_unsplit": {"loss": "tokens", "sparse": True, "backward": {"window": 6}, "train": UNSPLIT},
     }
 
@@ -85,7 +85,7 @@ def train(out: Path) -> None:
 
 
 def tell(out: Path, name: str, cfg: dict[str, Any] | Path, **options: Any) -> None:
-    """Makes a run, or goes on with a record; what comes out of it is written down for each rank."""
+    """Start or resume a run; write the result for each rank."""
     begin = time.monotonic()
     try:
         result = (
@@ -106,7 +106,7 @@ def record(out: Path, name: str) -> Path:
 
 
 def places(ranks: int) -> list[str]:
-    """Where they are stopped; one process alone is a matter of tests/resume."""
+    """Runs that are stopped; tests/resume covers a single process."""
     return {1: [], 2: list(PLACES), 3: ["step", "evaluation in a window"]}[ranks]
 
 
@@ -125,7 +125,7 @@ def _without_place(how: dict[str, Any]) -> dict[str, Any]:
 
 
 def take_over(out: Path, other: Path | None) -> None:
-    """A training that other processes have begun, and the same from its begin."""
+    """A run started by other processes, and the same from its beginning."""
     for kind, changes in KINDS.items():
         tell(out, f"{kind} alone", recorded(out, f"{kind} alone", dropout=0.0, **changes))
         step = 5 if kind == "global" else 6 // ranks() - 1  # the first update of six batches
@@ -135,7 +135,7 @@ def take_over(out: Path, other: Path | None) -> None:
 
 
 def others(out: Path) -> None:
-    """Runs of which only the end counts."""
+    """Runs of which only the end matters."""
     net, sgd = {"type": "tests.resume.parts.Net"}, {"type": "torch.optim.SGD", "lr": 0.1}
     data = {"pipes": [{"type": "tests.resume.parts.Noisy", "count": 18}], "batch_size": 6}
     cfg = config("tokens", out / "normed", period=2, model=net, optim=sgd)
@@ -147,7 +147,7 @@ def others(out: Path) -> None:
     counted = config("tokens", out / "counted", period=3, train={"batch_size": 3})
     counted["sched"]["pipes"] = [{"type": COUNTED, "into": str(out)}]
     tell(out, "counted", counted)
-    # last: it breaks the connections between the processes
+    # last, because it breaks the connections between the processes
     failing = recorded(out, "failing", dropout=0.0)
     failing["model"] |= {"type": "tests.dist.leaving.Failing", "step": 2}
     del failing["model"]["dropout"]

@@ -1,4 +1,4 @@
-"""The diagram of docs/architecture.md, which package imports which: `python -m tests.docs.packages`."""
+"""Draw the import graph of the packages in docs/architecture.md: `python -m tests.docs.packages`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- packages -->\n", "<!-- end of packages -->"
-HIDDEN = {"__init__", "__main__", "util", "scheduler", "backward"}  # the entrance, and names of older projects
+HIDDEN = {"__init__", "__main__", "util", "scheduler", "backward"}  # the entry point, and paths of older projects
 
 
 def imports(root: Path) -> dict[str, set[str]]:
-    """The top-level names below `root`, each with those that its files import when they are loaded or run."""
+    """Return the top-level names below `root`, each with the names that its files import."""
     names = {path.stem for path in root.glob("*.py")} | {path.parent.name for path in root.glob("*/__init__.py")}
     edges: dict[str, set[str]] = {name: set() for name in names - HIDDEN}
     for path in root.rglob("*.py"):
@@ -28,7 +28,7 @@ def imports(root: Path) -> dict[str, set[str]]:
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
-    """Modules that a file imports, also inside functions; not those that only type checkers see."""
+    """Return the modules that a file imports, also in functions, but not under TYPE_CHECKING."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -41,7 +41,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def reduce(edges: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Without the arrows that a longer way makes superfluous."""
+    """Remove the arrows that follow from longer paths."""
     below: dict[str, set[str]] = {}
     for name in graphlib.TopologicalSorter(edges).static_order():
         below[name] = edges[name].union(*(below[other] for other in edges[name]))
@@ -52,14 +52,14 @@ def reduce(edges: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def diagram(root: Path = ROOT / "alchemy") -> str:
-    """The import graph as a Mermaid flow chart; an arrow points to what is imported."""
+    """Return the import graph as a Mermaid flow chart; arrows point to the imported package."""
     kept = reduce(imports(root))
     rows = [f"    {name} --> {' & '.join(sorted(others))}" for name, others in sorted(kept.items()) if others]
     return "\n".join(["```mermaid", "flowchart TD", *rows, "```", ""])
 
 
 def main() -> None:
-    """Writes the diagram into its page."""
+    """Write the diagram into its page."""
     before, _, rest = PAGE.read_text(encoding="utf8").partition(BEGIN)
     PAGE.write_text(before + BEGIN + diagram() + END + rest.partition(END)[2], encoding="utf8")
 

@@ -1,17 +1,17 @@
-"""The pages of the documentation as scripts: their blocks, and how each kind is run.
+"""Run the pages of the documentation as scripts.
 
-A page is typed into a terminal, in a folder of its own. A block whose first line is `# file: NAME` is written to that
-file; a `bash` block is run, and the next block starts in the folder where it ended; the `python` blocks of a page run
-one after the other in one program, when the commands are done. A comment before a block says what is special about it:
+Each page runs in a temporary folder, as if typed into a terminal. A block whose first line is `# file: NAME` is written
+to that file. A `bash` block is run, and the next block starts in the folder where it ended. The `python` blocks of a
+page run one after the other in one program, after the commands. A comment before a block changes how it is run:
 
-    <!-- not run: REASON -->    it is left out
-    <!-- exit: N -->            the command is meant to end with this code
-    <!-- output -->             the text is what the block before it prints
+    <!-- not run: REASON -->    skip the block
+    <!-- exit: N -->            the command must exit with this code
+    <!-- output -->             the text is the output of the previous block
 
-The programs of zygote.py stand for `alchemy` and for Python where they can.
+The programs of zygote.py replace `alchemy` and Python where possible.
 
-In an output, `...` stands for anything, alone on a line for any lines; times, dates and numbers with a point stand for
-all their like; a line stands where it is, but others may be printed between two of them.
+In an output, `...` matches anything, and any lines if it is alone on a line. Times, dates and decimal numbers match any
+other. Lines must be printed in the same order, possibly with others in between.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 class Terminal:
-    """A page that is being run."""
+    """A page being run."""
 
     def __init__(self, folder: Path, programs: Path) -> None:
         self.home = self.folder = folder
-        self.programs = programs  # of zygote.py
-        self.python: list[tuple[Block, Block | None]] = []  # with the output that belongs to it
+        self.programs = programs  # programs of zygote.py
+        self.python: list[tuple[Block, Block | None]] = []  # with the expected output of each
         self.printed = ""
 
     def run(self, page: Path) -> None:
@@ -98,7 +98,7 @@ class Terminal:
             self.python.append((block, None))
 
     def _shell(self, block: Block, text: str) -> None:
-        # what goes on in the background is killed by its number: there the real programs are needed
+        # background jobs are killed by process id, which requires the real programs
         quick = not IN_BACKGROUND.search(text)
         folders = [str(self.programs)] * quick + [str(Path(sys.executable).parent), os.environ["PATH"]]
         place = self.home / ".place"
@@ -126,7 +126,7 @@ class Terminal:
 
 
 def compare(block: Block, printed: str) -> None:
-    """Every line of an output block is among the lines printed, in the same order."""
+    """Check that every line of an output block is among the printed lines, in order."""
     rest = [line.rstrip() for line in printed.splitlines()]
     for line in block.body.splitlines():
         if line.strip() in ("", "..."):
@@ -137,7 +137,7 @@ def compare(block: Block, printed: str) -> None:
 
 
 def pattern(line: str) -> re.Pattern[str]:
-    """What a line of an output block stands for."""
+    """Return the pattern that a line of an output block matches."""
     kept: list[str] = []
 
     def keep(stands_for: str) -> str:

@@ -1,4 +1,4 @@
-"""The answers that docs/training.md gives to the first questions of a user, each shown on a small run."""
+"""The answers of docs/training.md, each demonstrated with a small run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCUMULATING = {"type": "alchemy.model.DefaultBackwardHandler", "period": 3}
 
 @AlchemyModel.register()
 class Scaled(Line):
-    """The line, with a loss that is `factor` times as large."""
+    """The line, with its loss multiplied by `factor`."""
 
     def __init__(self, *, factor: float) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Scaled(Line):
 
 @SchedPipeline.register()
 class Diary(EndStepPipeline):
-    """Writes after every step what the bar, the optimizer and the metrics say."""
+    """Write the values of progress bar, optimizer and metrics after every step."""
 
     def __init__(self, *, path: str, evaluates: bool = False) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_the_bar_counts_the_steps_of_an_epoch_and_shows_the_update(diary: Any) -
 
 def test_gradients_come_with_every_step_and_updates_with_every_window(diary: Any) -> None:
     rows = diary(backward=ACCUMULATING, sched__epochs=2)
-    # four steps an epoch: a window of three, then the epoch ends the window of one
+    # four steps per epoch: a window of three, then one of one, cut by the end of the epoch
     assert [row["updates"] for row in rows] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [row["grad"] for row in rows] == [True, True, False, True] * 2
 

@@ -104,7 +104,7 @@ def net() -> torch.nn.Module:
 
 
 def tables(section: str) -> dict[str, list[list[str]]]:
-    """The tables of a section by the first cell of their header, each as rows of cells without backquotes."""
+    """Return the tables of a section by the first cell of their header, as rows of cells without backquotes."""
     text = re.split(rf"^## {re.escape(section)}$", PAGE, flags=re.MULTILINE)[1].partition("\n## ")[0]
     found = {}
     for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
@@ -124,7 +124,7 @@ def kind_of(value: Any) -> str:
 
 
 def compare(rows: list[list[str]], found: dict[str, Any], sizes: dict[str, int]) -> None:
-    """Names in the same order, dtypes, and shapes, whose letters always mean the same size."""
+    """Check names in order, dtypes and shapes; the same letter always means the same size."""
     assert [row[0] for row in rows] == list(found)
     for name, dtype, shape, *_ in rows:
         value, letters = found[name], shape.split(", ")
@@ -176,7 +176,7 @@ def test_the_tables_of_a_task_match_its_batches(made: Run, section: str) -> None
     made.model.train()
     outputs = made.model.forward(batches["dev"])
     compare([row for row in shown["output"] if EVALUATION not in row[3]], dict(outputs), sizes)
-    assert len({sizes.get(letter, letter) for letter in "TWSC"}) == 4  # so that letters cannot be mixed up
+    assert len({sizes.get(letter, letter) for letter in "TWSC"}) == 4  # so that letters cannot be confused
     (count,) = [row[2] for row in tables("The loss")["model"] if row[0] == section]
     total, counted = made.model.loss(outputs, batches["dev"])
     assert total.dim() == 0

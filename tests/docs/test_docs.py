@@ -1,4 +1,4 @@
-"""Every command, config and code block of the documentation is run, page by page; see pages.py for the rules."""
+"""Run every command, config and code block of the documentation, page by page; see pages.py for the rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 
 
 def text_of(page: Path) -> str:
-    """A page without its blocks, where a # is no heading and a bracket no link."""
+    """Return a page without its code blocks."""
     return pages.BLOCK.sub("", page.read_text("utf-8"))
 
 
@@ -34,7 +34,7 @@ def anchors(page: Path) -> set[str]:
     return set(names)
 
 
-# the blocks of a Chinese page are those of the English one, as another test checks
+# another test checks that the blocks of a Chinese page are those of the English one
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in CHINESE], ids=lambda page: page.name)
 def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path, programs: Path) -> None:
     pages.Terminal(tmp_path, programs).run(page)
@@ -51,7 +51,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("chinese", CHINESE, ids=lambda page: page.name)
 def test_a_chinese_page_follows_the_english_one(chinese: Path) -> None:
-    """Both have the same heading levels and blocks, and link to the same pages, each in its language."""
+    """Check that two translations have the same headings and blocks, and link to the same pages in their language."""
     english = chinese.with_name(chinese.name.replace(".zh.md", ".md"))
     shapes = [[len(marks) for marks, _ in HEADING.findall(text_of(page))] for page in (english, chinese)]
     assert shapes[0] == shapes[1]
@@ -72,7 +72,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert {page.name for page in DOCS.glob("*.md")} - linked == {"index.md"}
 
 
-# where the parts of a kind are described
+# pages that describe the parts of a kind
 PLACES = {
     "runner": "run.md", "plugin": "plugins.md", "task": "training.md", "optim": "training.md", "sched": "training.md",
     "backward": "training.md", "loss": "training.md", "data pipe": "data.md", "collate": "data.md",
@@ -82,7 +82,7 @@ PLACES = {
     "encoder": "text-tasks.md", "head": "text-tasks.md",
     "network": "translation.md", "search": "translation.md",
 }  # fmt: skip
-# parts of these packages have a page of their own
+# packages whose parts have separate pages
 ROOMS = {
     "alchemy.tasks.Translation": "translation.md",
     "alchemy.models.Translator": "translation.md",
@@ -95,8 +95,8 @@ ROOMS = {
     "alchemy.pipeline.cache.": "cache.md",
     "alchemy.pipeline.report.": "evaluation.md",
 }
-WITHOUT_TYPE = ("precision", "checkpoint")  # tables that are one part each, which nobody names
-GIVEN = ("state_dir",)  # by the run, not by a config
+WITHOUT_TYPE = ("precision", "checkpoint")  # tables with only one part, which configs do not name
+GIVEN = ("state_dir",)  # created by the run, not by a config
 
 
 def test_every_part_is_described_with_every_parameter(tmp_path: Path) -> None:

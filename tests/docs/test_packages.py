@@ -1,4 +1,4 @@
-"""The diagram of the packages is that of the import graph."""
+"""The diagram of the packages matches the import graph."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Programs that start at once: what the pages type is forked from a process that has imported torch.
+"""Fast-starting programs for the pages: commands are forked from a process that has already imported torch.
 
-It is run by the same code with the same words, folder, environment and output; only the start of Python, which takes
-seconds, is left out. There are three: `alchemy`; `page`, which runs a file as Python does; and `rank`, which stands for
-Python where torchrun starts `-m alchemy`. Jobs that a command would spawn are forked too, those of a file are spawned.
+A command runs the same code with the same arguments, folder, environment and output, but skips the startup of Python,
+which takes seconds. There are three programs: `alchemy`; `page`, which runs a file as Python does; and `rank`, which
+replaces Python where torchrun starts `-m alchemy`. Processes that a command would spawn are forked too; those of a file
+are spawned.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-LENGTH = 4  # bytes, of the number that says how long a job is
+LENGTH = 4  # size in bytes of the length prefix of a job
 CLIENT = """\
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as link:
@@ -44,7 +45,7 @@ with socket.socket(socket.AF_UNIX) as link:
 
 @contextlib.contextmanager
 def started(folder: Path, *modules: str) -> Iterator[Path]:
-    """A folder for the front of PATH with the programs in it; `modules` are imported ahead of them."""
+    """Return a folder with the programs, to be put first in PATH; `modules` are imported in advance."""
     address, programs = folder / "socket", folder / "bin"
     programs.mkdir()
     (folder / "client.py").write_text(CLIENT)
@@ -66,7 +67,7 @@ def started(folder: Path, *modules: str) -> Iterator[Path]:
 
 
 def ask(address: Path, words: list[str], *, folder: Path, env: dict[str, str], output: Path, limit: int) -> int:
-    """The exit code of `alchemy WORDS` without a client in between; a command that takes `limit` seconds is killed."""
+    """Return the exit code of `alchemy WORDS`, without a client; the command is killed after `limit` seconds."""
     job = json.dumps({"program": "alchemy", "words": words, "folder": str(folder), "env": env, "limit": limit}).encode()
     with socket.socket(socket.AF_UNIX) as link, open(os.devnull) as nothing, open(output, "wb") as out:
         link.connect(str(address))
@@ -81,7 +82,7 @@ def serve(address: str, *modules: str) -> None:
     _warm_up()
     for name in modules:
         importlib.import_module(name)
-    gc.freeze()  # a child that looked for garbage here would copy it all
+    gc.freeze()  # garbage collection in a child would copy all memory pages
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(address)
         server.listen()
@@ -98,7 +99,7 @@ def serve(address: str, *modules: str) -> None:
 
 
 def _warm_up() -> None:
-    """Imports what a command imports late; starts no thread."""
+    """Import modules that a command imports late, without starting a thread."""
     import torch
 
     import alchemy.cli
@@ -116,7 +117,7 @@ def _warm_up() -> None:
 
 
 def _attend(link: socket.socket) -> None:
-    """Has a child do the job, and tells its exit code."""
+    """Run a job in a child, and report its exit code."""
     head, handles, _, _ = socket.recv_fds(link, LENGTH, 3)
     size, text = int.from_bytes(head, "big"), b""
     while len(text) < size:
@@ -134,7 +135,7 @@ def _attend(link: socket.socket) -> None:
 
 
 def _wait(child: int, link: socket.socket) -> int:
-    """The exit code of a child, which is told to end when the one who asked for it is gone."""
+    """Return the exit code of a child; terminate it if the client disconnects."""
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -145,14 +146,14 @@ def _wait(child: int, link: socket.socket) -> int:
 
 
 def _become(job: dict[str, Any], handles: list[int]) -> None:
-    """The program itself."""
+    """Run the program itself."""
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
         os.close(handle)
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["env"])
-    signal.alarm(job.get("limit", 0))  # kills it, whatever it waits for
+    signal.alarm(job.get("limit", 0))  # killed even while it waits
     code = 1
     try:
         code = PROGRAMS[job["program"]](job["words"])
@@ -164,7 +165,7 @@ def _become(job: dict[str, Any], handles: list[int]) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # Python would spend a second on tidying up what the fork has brought along
+    os._exit(code)  # skip the interpreter's cleanup, which takes a second after a fork
 
 
 def _alchemy(words: list[str]) -> int:
@@ -183,9 +184,9 @@ def _rank(words: list[str]) -> int:
 def _page(words: list[str]) -> int:
     from alchemy.launch import worker_pool
 
-    worker_pool.multiprocessing = multiprocessing  # they import the file again, as they do for a user
+    worker_pool.multiprocessing = multiprocessing  # child processes import the file again, as for a user
     sys.argv, sys.path[0] = words, os.getcwd()
-    sys.modules.pop("__mp_main__", None)  # the zygote's own, where a page's classes are looked for first
+    sys.modules.pop("__mp_main__", None)  # that of the zygote, which pickle searches first
     runpy.run_path(words[0], run_name="__main__")
     return 0
 

@@ -1,4 +1,4 @@
-"""What the tests of the examples share."""
+"""Shared fixtures of the example tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.examples.thunews import command
 
 @pytest.fixture
 def thunews() -> Iterator[Any]:
-    """The module run.py of the example with the news."""
+    """The module run.py of the example thunews."""
     with command() as module:
         yield module

@@ -1,4 +1,4 @@
-"""The command with a tiny BERT on a few lines: it trains, evaluates, predicts, goes on, and says what is wrong."""
+"""The command with a tiny BERT on a few lines: it trains, evaluates, predicts, resumes, and reports errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_whole_command(thunews: Any, place: Path, capsys: pytest.CaptureFixt
     )
     assert thunews.main(argv) == 0
     out = place / "out"
-    # 24 texts in batches of 8: 3 updates an epoch, 7.5 in all
+    # 24 texts in batches of 8: 3 updates per epoch, 7.5 in total
     assert [path.name for path in thunews.checkpoints(out)] == ["checkpoint-5", "checkpoint-8"]
     told = thunews.translate.training(thunews.parse(argv), LABELS)
     assert prepare_cfg(out / "config.toml").plain() == prepare_cfg(told).plain()
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_for_others_to_read(thunews: Any, place: Path) -> None:
 
 def test_all_checkpoints_are_scored_and_the_best_predicts(thunews: Any, place: Path) -> None:
     assert thunews.main(flags("--do_train", max_steps=4, save_steps=2)) == 0
-    # flags that are not of the training count as well, and what was trained is not trained again
+    # evaluation flags apply as well, and training is not repeated
     assert thunews.main(flags("--do_eval", "--do_predict", "--eval_all_checkpoints", per_gpu_eval_batch_size=5)) == 0
     out = place / "out"
     first, last = (tables(out / f"checkpoint-{number}") for number in (2, 4))
@@ -143,7 +143,7 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
         ({"train": LINES + ",球赛\n"}, r"train.csv:4 the label is empty"),
         (
             {"train": LINES, "dev": "labels,text\n财经,股票\n财金,股票\n"},
-            r"dev.csv:3 the label '财金' is none of the task",
+            r"dev.csv:3 unknown label '财金'",
         ),
         ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; fix the row$"),
         ({"test": "text\n球赛\n\n\n股票\n"}, r"test.csv:3 .*empty"),
@@ -173,7 +173,7 @@ def test_texts_in_a_first_column_of_another_name(thunews: Any, place: Path, caps
     write_data(place / "data", test="标题,来源\n球赛,a\n股票,b\n")
     assert thunews.main(flags(*ALL, max_steps=1)) == 0
     assert len(rows(place / "out")) == 2
-    assert "test.csv has no column 'text': the first one is read, and the first line, '标题'" in "".join(
+    assert "test.csv has no column 'text': reading the first column, with the first line, '标题'" in "".join(
         capsys.readouterr()
     )
 
@@ -183,7 +183,7 @@ def test_a_label_that_is_not_in_the_list_of_labels(
 ) -> None:
     (place / "data" / "labels.txt").write_text("财经\n教育\n", encoding="utf-8")
     assert thunews.main(flags("--do_train")) == 2
-    assert "train.csv:2 the label '体育' is none of the task; they are 财经, 教育" in capsys.readouterr().err
+    assert "train.csv:2 unknown label '体育'; expected one of 财经, 教育" in capsys.readouterr().err
 
 
 def test_labels_of_a_folder_below_the_home_of_the_user(
@@ -200,12 +200,12 @@ def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest
         file.write("更\n多\n")
     assert thunews.main(flags("--do_train", tokenizer_name="larger", max_steps=1)) == 2
     assert "the tokenizer has" in capsys.readouterr().err
-    assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was lost: it may begin
+    assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was written: it may start
 
 
 def test_a_length_without_room_for_a_text(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert thunews.main(flags("--do_train", max_seq_length=2)) == 2
-    told = "--max_seq_length=2 has no room for a text beside 2 special tokens; give 3 or more"
+    told = "--max_seq_length=2 leaves no room for text next to 2 special tokens; pass 3 or more"
     assert told in capsys.readouterr().err
     assert not (place / "out").exists()
 
@@ -260,4 +260,4 @@ def test_a_head_of_another_training(thunews: Any, place: Path, capsys: pytest.Ca
     assert "has no checkpoint to evaluate; train one with --do_train" in capsys.readouterr().err
     assert thunews.main(flags("--do_train", max_steps=1)) == 0
     assert thunews.main(flags("--do_eval", filter_num=9)) == 2
-    assert "head.safetensors the head does not fit" in capsys.readouterr().err
+    assert "head.safetensors the head does not match" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The flags of the command and the config that they become; nothing is trained here."""
+"""The flags of the command and the resulting config, without training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError
 from tests.examples.thunews import ALL, EXAMPLE, flags, write_data
 
-# as the user's own parser had them
+# as in the user's original parser
 DEFAULTS = {
     **dict.fromkeys(("config_name", "tokenizer_name", "cache_dir"), ""),
     **dict.fromkeys(
@@ -57,7 +57,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bare(root: Path, kind: str, **config: Any) -> Path:
-    """A folder that says what it is; of the files of a tokenizer only the names count here."""
+    """A folder with a config.json; of the tokenizer files, only the names matter here."""
     root.mkdir()
     (root / "config.json").write_text(json.dumps({"model_type": kind, **config}))
     return root
@@ -80,19 +80,19 @@ def test_defaults_are_those_of_the_script_and_names_of_tasks_have_no_case(thunew
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ((), "nothing to do: give --do_train"),
-        (("--do_train", "--task_name=sst"), "no task 'sst': src/processors.py has thunews"),
-        (("--do_train", "--filter_sizes=3,x"), "'3,x' is no list of sizes"),
+        ((), "nothing to do: pass --do_train"),
+        (("--do_train", "--task_name=sst"), "unknown task 'sst': expected one of thunews"),
+        (("--do_train", "--filter_sizes=3,x"), "expected a list of sizes such as 3,4,5, got '3,x'"),
         (("--do_train", "--per_gpu_train_batch_size=0"), "0 is less than 1"),
         (("--do_train", "--fp16_opt_level=O7"), "invalid choice: 'O7'"),
-        (("--do_train", "--learning_rate=-1"), "--learning_rate: it is -1, expected a finite number at least 0"),
-        (("--do_train", "--learning_rate=nan"), "--learning_rate: it is nan, expected a finite number at least 0"),
-        (("--do_train", "--weight_decay=-1"), "--weight_decay: it is -1, expected a finite number at least 0"),
-        (("--do_train", "--adam_epsilon=-1"), "--adam_epsilon: it is -1, expected a finite number above 0"),
-        (("--do_train", "--max_grad_norm=0"), "--max_grad_norm: it is 0, expected a finite number above 0"),
-        (("--do_train", "--num_train_epochs=nan"), "--num_train_epochs: it is nan, expected a finite number\n"),
-        (("--do_train", "--num_train_epochs=inf"), "--num_train_epochs: it is inf, expected a finite number\n"),
-        (("--do_train", "--lstm_dropout=1.5"), "--lstm_dropout: it is 1.5, expected a finite number at least 0 and at"),
+        (("--do_train", "--learning_rate=-1"), "--learning_rate: got -1, expected a finite number at least 0"),
+        (("--do_train", "--learning_rate=nan"), "--learning_rate: got nan, expected a finite number at least 0"),
+        (("--do_train", "--weight_decay=-1"), "--weight_decay: got -1, expected a finite number at least 0"),
+        (("--do_train", "--adam_epsilon=-1"), "--adam_epsilon: got -1, expected a finite number above 0"),
+        (("--do_train", "--max_grad_norm=0"), "--max_grad_norm: got 0, expected a finite number above 0"),
+        (("--do_train", "--num_train_epochs=nan"), "--num_train_epochs: got nan, expected a finite number\n"),
+        (("--do_train", "--num_train_epochs=inf"), "--num_train_epochs: got inf, expected a finite number\n"),
+        (("--do_train", "--lstm_dropout=1.5"), "--lstm_dropout: got 1.5, expected a finite number at least 0 and at"),
     ],
 )
 def test_flags_that_cannot_be_are_told(
@@ -197,11 +197,14 @@ def test_other_folders_for_config_and_tokenizer_below_a_cache_dir(thunews: Any, 
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"model_name_or_path": "nowhere"}, "there is no folder 'nowhere'; give a folder on this machine"),
-        ({"model_type": "xlnet_cnn"}, "config.json the model is a 'bert', not a 'xlnet'; give --model_type=bert"),
-        ({"max_seq_length": 21}, "--max_seq_length=21, and the model reads 20 tokens; give --max_seq_length=20"),
+        ({"model_name_or_path": "nowhere"}, "folder not found: 'nowhere'; pass a local folder"),
+        ({"model_type": "xlnet_cnn"}, "config.json the model is a 'bert', not a 'xlnet'; pass --model_type=bert"),
+        ({"max_seq_length": 21}, "--max_seq_length=21 exceeds the 20 tokens of the model; pass --max_seq_length=20"),
         ({"num_train_epochs": 0}, "--num_train_epochs=0 trains nothing"),
-        ({"max_steps": 3, "warmup_steps": 9}, "--warmup_steps=9 is more than --max_steps=3; the rate would never"),
+        (
+            {"max_steps": 3, "warmup_steps": 9},
+            "--warmup_steps=9 is more than --max_steps=3; the learning rate would never",
+        ),
     ],
 )
 def test_models_that_do_not_fit_are_told_before_anything_is_made(
@@ -231,5 +234,5 @@ def test_what_docstrings_show(thunews: Any, name: str) -> None:
 
 
 def test_a_rank_without_its_launcher_is_told(thunews: Any) -> None:
-    with pytest.raises(AlchemyError, match="--local_rank=0 without the environment of a launcher"):
+    with pytest.raises(AlchemyError, match="--local_rank=0 requires the environment of a launcher"):
         thunews.gpus(thunews.parse([*REQUIRED, "--do_train", "--local_rank=0"]))

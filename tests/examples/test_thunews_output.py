@@ -1,4 +1,4 @@
-"""What the command does with what it finds in --output_dir: it goes on, begins anew, or says why not."""
+"""Handling of an existing --output_dir: resume, start over, or report an error."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ def test_what_is_there_is_not_overwritten_unless_told(
     argv = flags("--do_train", "--do_predict", max_steps=3, save_steps=2)
     assert thunews.main(argv) == 0
     assert thunews.main(argv) == 2
-    assert "out holds the whole training of these flags, and its results; begin anew with" in capsys.readouterr().err
+    assert (
+        "out already contains the finished run of these flags, and its results; start over with"
+        in capsys.readouterr().err
+    )
     (place / "out" / "notes.txt").write_text("mine")
     (place / "out" / "predicted.csv").unlink()
-    assert thunews.main(argv) == 0  # trained already: only the predictions were missing
+    assert thunews.main(argv) == 0  # already trained: only the predictions were missing
     assert len(list((place / "out" / "records").glob("*/ledger.jsonl"))) == 1
     assert len(rows(place / "out")) == 6
     assert thunews.main([*argv, "--overwrite_output_dir", "--max_steps=1"]) == 0
@@ -37,7 +40,7 @@ def test_what_is_there_is_not_overwritten_unless_told(
 
 
 def failing_at(thunews: Any, monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
-    """Lets the last of the checkpoints that are named fail, once; returns those that were to be written."""
+    """Make the last of the named checkpoints fail once; return those that were to be written."""
     own, seen = thunews.output.checkpoints.__globals__, []
     write = own["write"]
 
@@ -81,11 +84,11 @@ def test_what_is_to_be_overwritten_is_there_until_the_new_training_has_begun(
         case "weights":
             (place / "bert" / "model.safetensors").write_bytes(b"cut")
             assert thunews.main(argv) != 0
-            assert "no update was made: out is as it was before" in capsys.readouterr().err
+            assert "training failed before its first update: out is unchanged" in capsys.readouterr().err
         case "flag":
             monkeypatch.setattr(thunews.translate, "check_model", lambda *args: None)
             assert thunews.main([*argv, "--warmup_steps=9"]) == 2
-        case "killed":  # after it has set the old ones aside, and begun to write
+        case "killed":  # after it has set the old output aside, and started to write
             thunews.former.set_aside(thunews.output.written(place / "out"), place / "out")
             (place / "out" / "config.toml").write_text("half")
             (place / "out" / "records").mkdir()
@@ -108,7 +111,7 @@ def test_a_training_that_was_killed_before_its_first_state_begins_anew(
     (place / "out" / "checkpoint-2").mkdir()
     (place / "out" / ".checkpoint-2.vm-7.x").mkdir()
     assert thunews.main(argv) == 0
-    assert "was interrupted before its first state: the training begins anew\n" in capsys.readouterr().out
+    assert "was interrupted before its first checkpoint: training starts over\n" in capsys.readouterr().out
     names = ["checkpoint-2", "checkpoint-3", "config.toml", "records"]
     assert sorted(path.name for path in (place / "out").iterdir()) == names
     assert len(list((place / "out" / "records").iterdir())) == 1
@@ -122,15 +125,15 @@ def test_flags_that_change_no_result_do_not_keep_a_training_from_going_on(
     failing_at(thunews, monkeypatch, "checkpoint-2", "checkpoint-4")
     assert thunews.main(argv) == 1
     assert thunews.main([*argv, "--learning_rate=0.02", "--gradient_accumulation_steps=3", "--fp16"]) == 2
-    told = "gradient_accumulation_steps was 1, is 3; learning_rate was 0.01, is 0.02; fp16 was not given, is fp16; give"
-    assert f"error: out holds a training with other flags: {told}" in capsys.readouterr().err
+    told = "gradient_accumulation_steps was 1, is 3; learning_rate was 0.01, is 0.02; fp16 was not given, is fp16; use"
+    assert f"error: out contains a training run with other flags: {told}" in capsys.readouterr().err
     more = ("--overwrite_cache", "--logging_steps=1", "--per_gpu_eval_batch_size=3", "--do_eval", "--do_predict")
     assert thunews.main([*argv, *more]) == 0
     assert "resuming" in capsys.readouterr().out
     for name in ("model.safetensors", "head.safetensors"):
         one, other = ((place / root / "checkpoint-4" / name).read_bytes() for root in ("whole", "out"))
         assert one == other
-    [config] = (place / "out" / "records").glob("*/cfg.0.toml")  # that of before
+    [config] = (place / "out" / "records").glob("*/cfg.0.toml")  # the former config
     assert "log_every = 1\n" in (config.parent / "cfg.toml").read_text()
     assert len(rows(place / "out")) == 6 and "acc" in tables(place / "out")
 
@@ -141,4 +144,4 @@ def test_files_of_others_are_not_taken_for_a_training(
     (place / "out").mkdir()
     (place / "out" / "notes.txt").write_text("mine")
     assert thunews.main(flags("--do_train")) == 2
-    assert "out is not empty, and no training is recorded there; begin anew with" in capsys.readouterr().err
+    assert "out is not empty and contains no record of a training run; start over with" in capsys.readouterr().err

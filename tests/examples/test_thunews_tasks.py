@@ -1,4 +1,4 @@
-"""Data sets that a user adds by a processor: pairs of texts, and numbers in place of classes."""
+"""Datasets that a user adds with a processor: text pairs, and numbers instead of classes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(folder: Path, content: str) -> None:
 
 
 def register(thunews: Any, name: str, mode: str, pairs: bool, **columns: str) -> None:
-    """What a user would write below the other processors."""
+    """A processor as a user would write it."""
     module = __import__("src.processors", fromlist=["DataProcessor"])
 
     class Own(module.DataProcessor):  # type: ignore[name-defined]
@@ -67,7 +67,9 @@ def test_a_second_text_is_not_left_out_in_silence(
     write(place / "data", PAIRS)
     register(thunews, "Same", "classification", False, text="a", pair="b", label="same")
     assert thunews.main(flags("--do_train", task_name="Same")) == 2
-    assert "train.csv:2 it has a second text, which would not be read; write pairs = True" in capsys.readouterr().err
+    assert (
+        "train.csv:2 the example has a second text, which would be ignored; set pairs = True" in capsys.readouterr().err
+    )
 
 
 def test_numbers(thunews: Any, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Makes the parts beside the tests importable, here and in the processes that runs start."""
+"""Make the parts in this folder importable, here and in the processes that runs start."""
 
 from pathlib import Path
 

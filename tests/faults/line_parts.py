@@ -1,4 +1,4 @@
-"""The smallest experiment, a line through points, with models that go wrong in the ways that once did harm."""
+"""A minimal experiment, fitting a line, with models that reproduce known faults."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ class See(BeginStepPipeline):
 
 
 def config(model="Line", *, folder=None, tag="line", seed=0, epochs=1, **sections):
-    """A config as a plain mapping; with `folder` the run keeps a record there."""
+    """Return a config as a plain mapping; with `folder`, the run writes a record there."""
     plugins = [{"type": "alchemy.plugins.BasicSetup"}]
     if folder is not None:
         plugins.append({"type": "alchemy.plugins.FileLogger", "log_dir": str(folder)})

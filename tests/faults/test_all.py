@@ -1,4 +1,4 @@
-"""Every fault of the original has a regression test, here or beside the part that it concerned."""
+"""Every fault of the original has a regression test, here or with the part concerned."""
 
 import re
 from pathlib import Path

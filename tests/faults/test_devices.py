@@ -1,4 +1,4 @@
-"""Fault 7: the CPU needed NVML, and a GPU that does not exist was waited for."""
+"""Fault 7: the CPU required NVML, and runs waited for a GPU that does not exist."""
 
 import subprocess
 import sys

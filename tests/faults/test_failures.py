@@ -54,7 +54,7 @@ def test_a_failed_run_leaves_nothing_for_the_next(tmp_path):
 
     alone = numbers()
     assert isinstance(run([line_parts.config("Broken", folder=tmp_path)], device=[-1])[0].exception, ValueError)
-    torch.use_deterministic_algorithms(False)  # the model's own doing, not that of a part of ours
+    torch.use_deterministic_algorithms(False)  # caused by the model, not by a built-in part
     assert sym_tbl().model is None
     assert not sym_tbl().contains_global("left_over")
     assert numbers() == alone

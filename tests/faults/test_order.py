@@ -13,7 +13,7 @@ DATA = {"list": {"batch_size": 2, "shuffle": True}, "pipes": {"pipes": PIPES}}
 
 
 def orders(data, seed, epochs=3):
-    """The ids of every epoch, in the order in which the model saw them."""
+    """Return the ids of every epoch, in the order in which the model saw them."""
     import line_parts
 
     line_parts.SEEN.clear()

@@ -30,19 +30,19 @@ def touch() -> str:
 
 
 def python() -> str:
-    """Python that leaves the marker."""
+    """Return Python code that leaves the marker."""
     return f"open({str(marker())!r}, 'w').close()\n"
 
 
 class _Payload:
-    """Leaves the marker when it is unpickled."""
+    """An object that leaves the marker when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.system, (touch(),)
 
 
 def case(edit: Edit) -> Edit:
-    """Adds a case that edits the config as data."""
+    """Add a case that edits the config as data."""
 
     def apply(record: Path) -> None:
         config = tomllib.loads((record / "cfg.toml").read_text("utf-8"))
@@ -58,7 +58,7 @@ def splits(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def feed(config: dict[str, Any], lines: list[str], *pipes: dict[str, Any]) -> None:
-    """Gives every split the pipes, with the lines as samples."""
+    """Set the pipes of every split, with the lines as samples."""
     source = {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": lines}
     for split in splits(config):
         split["pipes"] = [source, *pipes]
@@ -169,7 +169,7 @@ def worker_start_is_a_process(config: dict[str, Any], record: Path) -> None:
 
 # -- modules that the record brings along
 def _module(record: Path) -> str:
-    """A module in the record, by the name that it has from the working folder."""
+    """Return the name of a module in the record, seen from the working folder."""
     (record / "evil.py").write_text(f"{python()}class Part:\n    def __init__(self, **options): pass\n")
     return os.path.relpath(record / "evil").replace(os.sep, ".")
 

@@ -1,4 +1,4 @@
-"""Every command, and the words by which it reads a record; `R` in them is the record."""
+"""Every command with the arguments that make it read a record; `R` is the record."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ CONFIG = "R/cfg.toml"
 
 
 class Reading(NamedTuple):
-    """A command line, and the project that it runs in: `texts` classifies, `pairs` translates."""
+    """A command line and its project: `texts` classifies, `pairs` translates."""
 
     words: tuple[str, ...]
     project: str = "texts"
 
     @property
     def reads_config_alone(self) -> bool:
-        return CONFIG in self.words and self.words[0] != "run"  # a run looks at the records beside its own, too
+        return CONFIG in self.words and self.words[0] != "run"  # a run also looks at the records next to its own
 
 
 READING: dict[str, Reading] = {
@@ -70,7 +70,7 @@ NOT_READING = {
 
 
 def all_commands() -> set[str]:
-    """`run`, `config show`, ..: each command, and each action of those that have some."""
+    """Return the name of each command and of each action: `run`, `config show`, .."""
     actions = {name: list(build_parser(name).nested()) for name in COMMANDS}
     return {f"{name} {action}" for name, nested in actions.items() for action in nested} | {
         name for name, nested in actions.items() if not nested

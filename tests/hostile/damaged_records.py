@@ -1,4 +1,4 @@
-"""Ways in which a record folder may be damaged or forged: each function changes a valid one that it is given."""
+"""Damaged or forged record folders: each function changes a valid record."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def cut(name: str) -> Damage:
 
 
 def fields(name: str, **changes: Any) -> Damage:
-    """Changes fields of a table in JSON; `...` takes one out."""
+    """Change fields of a JSON table; `...` removes one."""
 
     def damage(record: Path) -> None:
         for path in found(record, name):
@@ -95,7 +95,7 @@ def append(name: str, *lines: str) -> Damage:
 
 
 def forged(damage: Damage) -> Damage:
-    """The same, with manifests that vouch for what was done."""
+    """The same, with manifests updated to match."""
 
     def both(record: Path) -> None:
         damage(record)
@@ -109,7 +109,7 @@ def forged(damage: Damage) -> Damage:
 
 
 def manifest(**changes: Any) -> Damage:
-    """Manifests that say something else, with a hash that fits."""
+    """Forged manifests with a matching hash."""
 
     def damage(record: Path) -> None:
         for path in _states(record):
@@ -121,7 +121,7 @@ def manifest(**changes: Any) -> Damage:
 
 
 def found(record: Path, name: str) -> list[Path]:
-    """The files of that name: `state/*/x` means in each checkpoint, `tokenizer/*/x` in each tokenizer."""
+    """Return the files of that name: `state/*/x` is one per checkpoint, `tokenizer/*/x` one per tokenizer."""
     parent, _, last = name.rpartition("/")
     folders = sorted(record.glob(parent)) if parent else [record]
     return [path / last for path in folders if path.is_dir()] if "*" not in last else sorted(record.glob(name))
@@ -162,7 +162,7 @@ def _absolute_name(record: Path) -> None:
 
 
 def _leftover_link(record: Path) -> None:
-    """What a killed writer seems to have taken away lies outside."""
+    """Make it look as if a killed writer had moved files outside."""
     outside = record.parents[2] / "outside"
     (outside / "old-0-best").mkdir()
     shutil.rmtree(record / "state" / "best")
@@ -194,7 +194,7 @@ def _other_shapes(record: Path) -> None:
 
 
 def _wrong_state(record: Path) -> None:
-    """A state whose parts are all there, with values of another kind."""
+    """A complete state with values of the wrong type."""
     for path in found(record, "state/*/state.json"):
         content = json.loads(path.read_text())
         content["parts"] = {name: [name] for name in content["parts"]}
@@ -202,7 +202,7 @@ def _wrong_state(record: Path) -> None:
 
 
 def _lying_state(record: Path) -> None:
-    """A state whose numbers are of the right type and absurd."""
+    """A state with numbers of the right type but absurd values."""
 
     def lie(value: Any) -> Any:
         if isinstance(value, dict):
@@ -245,7 +245,7 @@ STRANGE: dict[str, Any] = {
 }  # fmt: skip
 
 CASES: dict[str, Damage] = {
-    # a file that is no file, or never ends
+    # special files, or files that never end
     **{f"{name} is a FIFO": fifo(name) for name in (
         "record.json", "cfg.toml", "env.json", "metrics.jsonl", "ledger.jsonl", "run.log", "state/*/manifest.json",
         "state/*/state.json", "state/*/model.safetensors", "labels/task.json", "tokenizer/*/alchemy.json", "state/best",
@@ -263,7 +263,7 @@ CASES: dict[str, Damage] = {
     "links are dead": _dead_links,
     "a leftover links outside": _leftover_link,
     "files cannot be read": _unreadable,
-    # JSON that is none, or not what is expected
+    # invalid or unexpected JSON
     **{f"{name} is nested": write(name, NESTED) for name in (
         "record.json", "env.json", "state/*/manifest.json", "labels/task.json", "tokenizer/*/alchemy.json",
     )},
@@ -322,7 +322,7 @@ CASES: dict[str, Damage] = {
         "ledger.jsonl", json.dumps({"event": "epoch", "epoch": 99, "samples": 10**15, "update": 99})
     ),
     "the ledger resumes from nowhere": append("ledger.jsonl", '{"event": "resume", "from_line": "x", "gen": []}'),
-    # what a config needs
+    # files that a config needs
     "cfg.toml is nested": write("cfg.toml", "a = " + NESTED),
     "cfg.toml is empty": write("cfg.toml", ""),
     "cfg.toml is cut": cut("cfg.toml"),

@@ -1,4 +1,4 @@
-"""Projects with a trained record each, copied for every damage, and a look at what a command has done to them."""
+"""Projects with a trained record, copied for every damage, and checks of what a command does to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.docs import zygote
 from tests.hostile.commands import Reading
 from tests.tasks import pairs, texts
 
-LIMIT = 60  # seconds, after which a command hangs
+LIMIT = 60  # timeout of a command in seconds
 OLDER, NEWER = "2026-01-01_00-00-00.000000", "2026-02-01_00-00-00.000000"
 MODULES = (
     "alchemy.data.corpus.mapped_corpus", "alchemy.generate", "alchemy.models.classifier", "alchemy.models.encoders",
@@ -42,16 +42,16 @@ class Outcome:
 
 @dataclass
 class Sandbox:
-    """Where damaged copies of the projects are made, one for each command."""
+    """The folder of damaged copies of the projects, one for each command."""
 
     programs: Path
     projects: Path
     work: Path
 
     def run(self, reading: Reading, damage: Callable[[Path], None]) -> Outcome | None:
-        """What a command does with a record that was damaged; the record itself and new ones may change.
+        """Return what a command does with a damaged record; the record itself and new ones may change.
 
-        None for a command that reads the config alone, where that is whole: it does what it does with a whole record.
+        None for a command that reads only the config, if that is intact: it behaves as with a valid record.
         """
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.copytree(self.projects / reading.project, self.work / "project", symlinks=True)
@@ -61,7 +61,7 @@ class Sandbox:
         for name in ("tmp", "project/out"):
             (self.work / name).mkdir()
         record = self.work / "project" / "records" / NEWER
-        os.environ["HOSTILE_MARKER"] = str(self.work / "marker")  # what code in a record is to leave
+        os.environ["HOSTILE_MARKER"] = str(self.work / "marker")  # created by code in a record if an attack succeeds
         damage(record)
         if reading.reads_config_alone and is_whole(record / "cfg.toml", self.projects / reading.project):
             return None
@@ -81,7 +81,7 @@ class Sandbox:
         return code, output.read_text("utf-8", "replace")
 
     def _touched(self, before: dict[str, Entry], after: dict[str, Entry]) -> list[str]:
-        """What was changed, made or removed where a command has no business."""
+        """Return what was changed, created or removed outside the allowed places."""
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
         return sorted(name for name in changed if not self._is_own(name, new=name not in before))
 
@@ -93,17 +93,17 @@ class Sandbox:
 
 
 def is_whole(config: Path, project: Path) -> bool:
-    """Whether a record has the config that it was made with."""
+    """Return whether a record has its original config."""
     return config.is_file() and filecmp.cmp(config, project / "records" / NEWER / "cfg.toml", shallow=False)
 
 
 def is_store(name: str) -> bool:
-    """Whether a file is the store of trusted configs."""
+    """Return whether a file is the store of trusted configs."""
     return name.startswith("home/.") and "alchemy" in name
 
 
 def snapshot(root: Path) -> dict[str, Entry]:
-    """Every entry below a folder but the folders, whose times change with what is in them."""
+    """Return every entry below a folder except folders, whose times change with their content."""
     found: dict[str, Entry] = {}
     for folder, names, files in os.walk(root):
         for path in (Path(folder, name) for name in [*names, *files]):
@@ -119,7 +119,7 @@ def snapshot(root: Path) -> dict[str, Entry]:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[Sandbox]:
-    """Trains the projects, once for all damages."""
+    """Train the projects, once for all damages."""
     (folder / "zygote").mkdir()
     with zygote.started(folder / "zygote", *MODULES) as programs:
         sandbox = Sandbox(programs, folder / "projects", folder / "work")
@@ -129,7 +129,7 @@ def opened(folder: Path) -> Iterator[Sandbox]:
 
 
 def make_project(sandbox: Sandbox, name: str) -> None:
-    """A project with a finished record and, under a later name, one that was killed at two thirds."""
+    """A project with a finished record and a later one that was killed at two thirds."""
     root = sandbox.projects / name
     (root / "src").mkdir(parents=True)
     (root / "src" / "__init__.py").touch()
@@ -161,7 +161,7 @@ def make_project(sandbox: Sandbox, name: str) -> None:
 
 
 def _rewind(record: Path) -> None:
-    """Makes a record one of a run that was killed in its last epoch."""
+    """Make a record look like a run that was killed in its last epoch."""
     states = checkpoints(record / "state")
     last = [path for path in states if parse_name(path)[0] == parse_name(states[-1])[0]]
     for path in (*last, record / "state" / "last", record / "state" / "best"):

@@ -1,4 +1,4 @@
-"""What a user is told about a damaged record: one line, and the next valid thing is used."""
+"""Messages about a damaged record: one line, and the next valid file is used."""
 
 from __future__ import annotations
 

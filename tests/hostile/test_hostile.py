@@ -1,4 +1,4 @@
-"""Records that nobody would have written, through every command that reads one."""
+"""Hostile records, with every command that reads one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLE = (
     "texts have escapes",
     "model_is_os_system",
 )
-TRAINING = {"run", "run --resume", "predict --split"}  # left out of the sample: they take longest
+TRAINING = {"run", "run --resume", "predict --split"}  # excluded from the sample because they are slow
 CONTROLS = ("\x1b]", "\x1b[2J", "\x1b[31m", "\x07", "\x9b", "\x00")  # of what the cases write
 
 
@@ -45,7 +45,7 @@ def keep_config_alone(record: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", READING)
 def test_a_whole_record_is_read(sandbox: Sandbox, command: str) -> None:
-    """Or what a damaged one does would show nothing; a command on a config is to need nothing else of the record."""
+    """Valid records work, or the tests of damaged ones would show nothing; a config command needs no other file."""
     damage = keep_config_alone if READING[command].reads_config_alone else lambda record: None
     outcome = sandbox.run(READING[command], damage)
     assert outcome is not None
@@ -66,7 +66,7 @@ def test_a_hostile_record_through_every_command(sandbox: Sandbox, case: str) -> 
 
 
 def faults(sandbox: Sandbox, case: str, commands: Set[str]) -> list[str]:
-    """What went wrong with a record, command by command."""
+    """Return the failures for a record, command by command."""
     wrong = []
     for name in sorted(commands):
         outcome = sandbox.run(READING[name], CASES[case])

@@ -1,4 +1,4 @@
-"""Reads the sources of the parts of both projects once, for all commands that are forked: they are kept in memory."""
+"""Read the sources of the parts of both projects once, for all forked commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small networks of every kind that read one row and write another."""
+"""Small sequence-to-sequence networks of every kind."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 def network(seed: int = 0, kind: str = "post-norm") -> Network:
     torch.manual_seed(seed)
     made = NETWORKS[kind]()
-    with torch.no_grad():  # scores that differ more than at the beginning of a training
+    with torch.no_grad():  # scores that differ more than at the beginning of training
         for param in made.parameters():
             param.mul_(2)
-    return made.eval().double()  # rounding is not what is tested, and large weights blow it up
+    return made.eval().double()  # not a test of rounding errors, which large weights amplify
 
 
 def rows_of(sources: Sequence[Sequence[int]], extra: int = 0) -> Rows:
@@ -46,7 +46,7 @@ def rows_of(sources: Sequence[Sequence[int]], extra: int = 0) -> Rows:
 
 
 class Decoder(DecodingSteps):
-    """The steps of a search over a network, for sources as lists of tokens."""
+    """Return the decoding steps of a network, for sources as lists of tokens."""
 
     def __init__(self, net: Network, sources: Sequence[list[int]], extra: int = 0) -> None:
         super().__init__(net, rows_of(sources, extra))

@@ -1,4 +1,4 @@
-"""The chain of tags against all rows of tags, one by one."""
+"""The CRF, compared with enumerating all tag sequences."""
 
 from __future__ import annotations
 

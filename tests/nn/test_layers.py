@@ -1,4 +1,4 @@
-"""Layers that are faster on the CPU than torch's, and do what torch's do."""
+"""Layers that are faster on the CPU than those of torch, with the same results."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The loss scale refuses a factor by which every update would be lost."""
+"""The loss scale rejects a factor with which every update would be lost."""
 
 import pytest
 

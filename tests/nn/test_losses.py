@@ -1,4 +1,4 @@
-"""Losses are sums with counts, and sum / count is what torch calls the mean."""
+"""Losses are sums with counts, and sum / count is the mean of torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEIGHT = [0.5, 2.0, 1.0, 0.0, 3.0]
 
 
 def logits_and_target(*dims: int, ignore: int | None = None, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Logits [7, 5, *dims] in float64 and class indices [7, *dims], some of them ignored."""
+    """Return logits [7, 5, *dims] in float64 and class indices [7, *dims], some of them ignored."""
     torch.manual_seed(seed)
     target = torch.randint(0, 5, (7, *dims))
     if ignore is not None:

@@ -1,4 +1,4 @@
-"""Out of memory: which errors say it, how a batch is cut, and that a backward pass adds all or nothing."""
+"""Out of memory: recognized errors, splitting a batch, and backward passes that add all gradients or none."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_cut_for_sure_is_not_cut(batch: Any) -> None:
 
 
 class Fails(torch.autograd.Function):
-    """A backward pass that gets half-way."""
+    """A backward pass that fails halfway."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -125,7 +125,7 @@ def test_a_backward_pass_adds_all_of_its_gradients_or_none(earlier: float | None
         param.grad = None if earlier is None else torch.full((1,), earlier)
     before = [param.grad for param in (early, late)]
     with pytest.raises(torch.OutOfMemoryError, match="no memory"), gradients_kept([early, late]):
-        (Fails.apply(early * 1) * late).sum().backward()  # the gradient of `late` is there when it fails
+        (Fails.apply(early * 1) * late).sum().backward()  # the gradient of `late` exists when it fails
     assert [param.grad for param in (early, late)] == before
     with gradients_kept([early, late]):
         (early * 3).sum().backward()

@@ -1,4 +1,4 @@
-"""A warm start takes what fits and says what does not."""
+"""A warm start loads the weights that fit and reports the others."""
 
 from __future__ import annotations
 

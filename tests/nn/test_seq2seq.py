@@ -1,4 +1,4 @@
-"""Networks that read one row and write another: one contract for all of them."""
+"""The contract of sequence-to-sequence networks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def near(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 @torch.no_grad()
 def test_step_by_step_is_all_at_once(net: Network) -> None:
-    before_NT = before(4, 41)  # more than the first room of a cache
+    before_NT = before(4, 41)  # more than the initial size of a cache
     steps = Decoder(net, SOURCES)
     steps.select(TWICE)
     found = torch.stack([steps.scores(before_NT[:, place]) for place in range(41)], dim=1)
@@ -57,7 +57,7 @@ def test_rows_that_are_chosen_go_on_as_if_they_had_always_stood_there(net: Netwo
     moved = torch.cat((before_NT[order, :3], before_NT[:, 3:]), dim=1)
     twice = rows_of([source for source in SOURCES for _ in range(2)])
     assert near(steps.scores(moved[:, 3]), net(twice, moved)[:, 3])
-    steps.select(torch.tensor([[3, 2]]))  # the first sentence leaves
+    steps.select(torch.tensor([[3, 2]]))  # the first sentence is finished
     left = torch.cat((moved[[3, 2], :4], before_NT[:2, 4:]), dim=1)
     assert near(steps.scores(left[:, 4]), net(rows_of([SOURCES[1]] * 2), left)[:, 4])
 
@@ -68,7 +68,7 @@ def test_choosing_at_every_step_changes_nothing(net: Network, width: int) -> Non
     draw = torch.Generator().manual_seed(2)
     steps, written_NT = Decoder(net, SOURCES), torch.full((2, 1), EOS)
     steps.scores(written_NT[:, 0])
-    for step in range(50):  # with a width of 3 more tokens than there is room for at first
+    for step in range(50):  # with a beam of 3, more tokens than the initial size
         rows = 1 if step == 0 else width
         parent_BR = torch.randint(rows, (2, width), generator=draw)
         rows_BR = torch.arange(2)[:, None] * rows + parent_BR
@@ -87,7 +87,7 @@ def test_tokens_that_no_hypothesis_has_are_forgotten() -> None:
     steps.select(torch.tensor([[0] * 8, [1] * 8]))
     for _ in range(60):
         steps.scores(torch.full((16,), 3))
-        steps.select(torch.tensor([[0] * 8, [8] * 8]))  # all go on from the first
+        steps.select(torch.tensor([[0] * 8, [8] * 8]))  # all continue from the first
     state: Any = steps.state
     assert state.family.length == 60 and state.past[0].keys.length <= 2 * 60 + 8 < 60 * 8
 

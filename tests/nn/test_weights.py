@@ -1,4 +1,4 @@
-"""Weights are written whole, for whom the umask allows, or not at all."""
+"""Weights are written completely or not at all, with the permissions of the umask."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alchemy.nn.weights import load_weights, save_all
 
 @pytest.fixture
 def full_disk() -> Iterator[None]:
-    """No file may grow beyond 4 KiB."""
+    """Limit file sizes to 4 KiB."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     yield

@@ -1,4 +1,4 @@
-"""What the tests of pipes share: a run with a record folder, and one that trains."""
+"""Shared by the tests of pipes: a run with a record folder, and one that trains."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from alchemy.context import Run
 
 
 class Counts:
-    """As much of a schedule as pipes look at."""
+    """The part of a schedule that pipes use."""
 
     def __init__(self):
         self.cur_step = self.cur_epoch = -1

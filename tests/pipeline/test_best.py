@@ -1,4 +1,4 @@
-"""SaveBest, LogBest and EarlyStop are names for what `[checkpoint]` and `[stop]` do."""
+"""SaveBest, LogBest and EarlyStop are aliases for `[checkpoint]` and `[stop]`."""
 
 import json
 import os
@@ -21,7 +21,7 @@ EVAL = "alchemy.pipeline.eval"
 
 
 class Model:
-    """Saves in a format of its own, and counts how often."""
+    """Save in a custom format, and count the saves."""
 
     def __init__(self):
         self.saved = 0
@@ -45,7 +45,7 @@ def model(training):
 
 
 def begin(training, **table):
-    """Gives the run what its parts have asked for, without checkpoints of its state."""
+    """Apply the requests of the parts to the run, without checkpoints."""
     folder = Path(training.record_dir)
     keeper = training.checkpoints = Checkpoints(folder / "state", enabled=False, **table)
     keeper.named = NamedWeights(folder, save=training.model and training.model.save)
@@ -84,7 +84,7 @@ def test_each_name_has_its_own_best(training, model, tmp_path):
     found = {name: json.loads((tmp_path / f"{name}_info.json").read_text()) for name in ("best", "lowest")}
     assert {name: info["value"] for name, info in found.items()} == {"best": 0.7, "lowest": 0.4}
     assert model.saved == 4
-    show(training, 0.75)  # a gain, but not more than min_delta
+    show(training, 0.75)  # an improvement, but not more than min_delta
     assert model.saved == 4
 
 
@@ -211,7 +211,7 @@ def test_a_project_that_saves_in_its_own_way_does_so(tmp_path, ema):
     saved = torch.load(record / "checkpt" / "top" / "weights.bin", weights_only=True)
     with Run(config()):
         model = Line()
-        model.load(record / "state" / "best")  # of averaged weights these
+        model.load(record / "state" / "best")  # of the averaged weights, if there are any
         assert all(torch.equal(saved[name], value) for name, value in model.module.state_dict().items())
 
 

@@ -1,4 +1,4 @@
-"""A list of tables becomes a chain of pipes, old ones and new ones, or one clear error."""
+"""A list of tables becomes a chain of old-style and new-style pipes, or one clear error."""
 
 from typing import Any
 
@@ -161,7 +161,7 @@ def test_declared_fields_are_checked_from_pipe_to_pipe():
 
 
 def test_declared_shapes_are_checked_from_pipe_to_pipe():
-    assert build_datapipes([SOURCE, {"type": HERE + "GivesIds"}, {"type": HERE + "TakesRow"}])  # it tells no shape
+    assert build_datapipes([SOURCE, {"type": HERE + "GivesIds"}, {"type": HERE + "TakesRow"}])  # it declares no shape
     assert build_datapipes([SOURCE, {"type": HERE + "GivesRows"}, {"type": HERE + "TakesIds"}])
     with pytest.raises(AlchemyError, match=r"takes 'ids' as int64\[T\], but gets ids: int64\[T,3\]"):
         build_datapipes([SOURCE, {"type": HERE + "GivesRows"}, {"type": HERE + "TakesRow"}])

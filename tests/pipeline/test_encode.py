@@ -1,4 +1,4 @@
-"""Texts become ids, with special tokens around them, no longer than a model can read."""
+"""Encoding text as ids, with special tokens, up to the maximum length of a model."""
 
 import itertools
 import pickle
@@ -310,7 +310,7 @@ def test_a_record_keeps_the_tokenizer_of_each_field(run, capture_log):
 
 
 class Unsaved(Tokenizer):
-    """A tokenizer that does not say what it is made of."""
+    """A tokenizer that does not report its content."""
 
     size = 1
 

@@ -1,4 +1,4 @@
-"""The fields that Encode makes: new ones, with what pads them; what is wrong is said of the sample it is in."""
+"""The fields that Encode adds, with their padding; errors name the sample."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ TAGGED = [{"tokens": ["the", "cat"], "tags": [0, 1], "e1": [0, 1]}]
 
 
 class Numbered(LstDataPipeline):
-    """Samples that know their lines, as those of processors do."""
+    """Samples that know their lines, like those of processors."""
 
     def __getitem__(self, index):
         return self.datapipe[index]

@@ -1,4 +1,4 @@
-"""Spans of characters become spans of tokens, whatever the tokenizer does to the text between them."""
+"""Character spans become token spans, for any normalization by the tokenizer."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from alchemy.pipeline.encode import Encode, EncodeStream
 from alchemy.pipeline.lst import SequenceWrapper
 from tests.text.kinds import PURE, make
 
-KINDS = ["words", "characters", "bpe", "vocab.txt"]  # those that know which characters a token stands for
+KINDS = ["words", "characters", "bpe", "vocab.txt"]  # tokenizers that know the characters of a token
 TEXT = "the cat sat on the mat"
 
 

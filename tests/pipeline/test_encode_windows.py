@@ -1,4 +1,4 @@
-"""Long texts become windows that overlap, and each token counts in one of them only."""
+"""Long texts are split into overlapping windows, and each token counts in only one of them."""
 
 import itertools
 import pickle

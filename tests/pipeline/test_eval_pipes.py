@@ -1,4 +1,4 @@
-"""Pipes at the end of an evaluation; those about the best model are in test_best.py."""
+"""Evaluation pipes; those for the best model are in test_best.py."""
 
 import json
 

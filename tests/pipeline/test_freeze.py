@@ -1,4 +1,4 @@
-"""Freezing by pattern and update: what is trained when, also after a resume and where two schedules overlap."""
+"""Freezing by pattern and update: which parameters are trained when, also after resuming and with overlaps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alchemy.sched import build_sched
 
 
 class Net(AlchemyModel):
-    """An encoder with an embedding that the model freezes itself, and a head."""
+    """An encoder with an embedding that the model itself freezes, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def schedule(*pipes: dict[str, Any]) -> Iterator[Run]:
 
 
 def trained(run: Run, updates: int) -> list[str]:
-    """What is trained in the step after so many updates."""
+    """Return the parameters that are trained in the step after a number of updates."""
     run.train_sched.num_updates = updates
     run.train_sched.begin_train_step({})
     return sorted({name.partition(".")[0] for name, param in run.model.named_parameters() if param.requires_grad})
@@ -59,7 +59,7 @@ def test_trained_by_update_and_the_same_after_a_resume(pipes: list[dict[str, Any
     with schedule(*pipes) as run:
         assert [" ".join(trained(run, update)) for update in range(4)] == expected
     for update in range(4):
-        with schedule(*pipes) as run:  # a process that begins in the middle
+        with schedule(*pipes) as run:  # a process that starts in the middle
             assert " ".join(trained(run, update)) == expected[update]
 
 

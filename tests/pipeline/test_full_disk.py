@@ -1,4 +1,4 @@
-"""Pipes that write files: during training a disk that refuses them gives one warning, elsewhere it is an error."""
+"""Pipes that write files: a full disk causes one warning during training, and an error elsewhere."""
 
 from __future__ import annotations
 

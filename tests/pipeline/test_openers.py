@@ -1,4 +1,4 @@
-"""Files become rows; a bad row is named by file and line."""
+"""Files become rows; errors name the file and line."""
 
 import gzip
 import json
@@ -135,7 +135,7 @@ def test_what_is_no_parquet_is_named(tmp_path):
         list(itr.ParquetOpener([path]))
     parquet(path)
     content = path.read_bytes()
-    path.write_bytes(content[:4] + b"\xff" * 40 + content[44:])  # the first page; the end, which tells of all, is sound
+    path.write_bytes(content[:4] + b"\xff" * 40 + content[44:])  # the first page; the index at the end is intact
     with pytest.raises(AlchemyError, match=r"a\.parquet' is not a readable parquet file"):
         list(itr.ParquetOpener([path]))
     parquet(path)

@@ -1,4 +1,4 @@
-"""What a model gave becomes rows, and rows become lists and files."""
+"""Model outputs become rows, and rows become lists and files."""
 
 import csv
 import json
@@ -84,7 +84,7 @@ def test_a_tag_can_be_left_out(training, tmp_path):
 def test_predictions_are_written_row_by_row_and_anew_each_pass(training, tmp_path, suffix):
     pipe = WritePredictions(filename=f"p.{suffix}")
     for step in (0, 1):
-        with training.metrics.scope("dev", root=True):  # as an evaluation does
+        with training.metrics.scope("dev", root=True):  # as in an evaluation
             for text in ('a,"b"\n', "好"):
                 pipe([{"pred": step, "text": text, "spans": [1, 2]}], {})
     path = tmp_path / "results" / f"p.{suffix}"

@@ -1,4 +1,4 @@
-"""What a report of an evaluation writes for each kind of answers."""
+"""The evaluation report for each kind of prediction."""
 
 from __future__ import annotations
 

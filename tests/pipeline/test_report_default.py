@@ -1,4 +1,4 @@
-"""Who has a report: tasks on texts by default, any other by its config."""
+"""Text tasks write a report by default, others if configured."""
 
 from __future__ import annotations
 

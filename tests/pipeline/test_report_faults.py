@@ -1,4 +1,4 @@
-"""A report never ends a training, and its pictures have no boxes in place of letters."""
+"""A failing report never aborts training, and its plots have glyphs for all letters."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_only_the_last_picture_is_drawn(run: Run, tmp_path: Path, monkeypatch: A
 
 
 def shown(monkeypatch: Any, names: list[str]) -> tuple[list[str], str]:
-    """The names and the title on the edge of a picture."""
+    """Return the tick labels and the title of a plot."""
     figures: list[Any] = []
     monkeypatch.setattr(plots, "_png", lambda figure: figures.append(figure) or pictures_png(figure))
     assert plots.draw_confusion(names, np.eye(len(names), dtype=int), "dev_confusion.csv").startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""Evaluations and freezing happen at the steps and epochs that were asked for."""
+"""Evaluations and freezing happen at the configured steps and epochs."""
 
 import itertools
 from typing import Any
@@ -19,7 +19,7 @@ NAMES = [
 
 @pytest.fixture
 def evaluated(training, monkeypatch):
-    """The places `(epoch, step, split, needs_loss)` where an evaluation took place."""
+    """Record `(epoch, step, split, needs_loss)` of each evaluation."""
     places = []
     monkeypatch.setattr(
         sched,
@@ -40,7 +40,7 @@ class Model:
 
 
 def train(training, pipe: Any, epochs=3, steps=4):
-    """Calls a pipe as the schedule does, in three epochs of four steps."""
+    """Call a pipe as the schedule does, in three epochs of four steps."""
     counts = training.train_sched
     for counts.cur_epoch in range(epochs):
         if isinstance(pipe, BeginEpochPipeline):
@@ -107,7 +107,7 @@ def test_gradients_are_switched_once_at_their_step(training):
 @pytest.mark.parametrize("steps", list(itertools.permutations([0, 2, 4])))
 @pytest.mark.parametrize("first", range(6))
 def test_a_resumed_training_switches_in_the_order_of_the_steps(training, steps, first):
-    """Whatever the order of the list: "thaw at 100" may stand before "freeze at 0"."""
+    """In any order of the list: "thaw at 100" may come before "freeze at 0"."""
     training.model = Model()
     pipes = [sched.SetRequiresGradBSPipeline(step, step == 4, f"from {step}") for step in steps]
     training.train_sched.pipes = [sched.EvalESPipeline(1), *pipes]

@@ -1,4 +1,4 @@
-"""Every score that a config can name is that of its library, on rows that were collected or handed on."""
+"""Every configurable metric equals that of its library, on collected rows or on rows passed on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def f1(average: str) -> Callable[[Any, Any], float]:
 
 
 def hot(score: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
-    """A score of tables of yes and no, for lists of labels."""
+    """A score of multi-label tables, for lists of labels."""
     return lambda gold, said: score(*([[name in row for name in "abc"] for row in side] for side in (gold, said)))
 
 
@@ -73,7 +73,7 @@ def test_a_score_is_that_of_its_library(
     Collect("preds")(rows[2:], {})
     more = {"bleu_tokenizer": options.get("tokenize", "13a")} if part == "BLEU" else {}
     assert pipe("dev", loss=1.0) == {"loss": 1.0, name: expected, "preds": rows, **more}
-    found = pipe("dev", preds=rows)  # as a task hands them on
+    found = pipe("dev", preds=rows)  # as a task passes them on
     assert type(found[name]) is float and found[name] == expected
     renamed = build(
         EvalPipeline,

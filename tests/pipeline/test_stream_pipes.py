@@ -1,4 +1,4 @@
-"""What single stream and list pipes do beside the common contract."""
+"""Behavior of individual stream and list pipes beyond the common contract."""
 
 import pytest
 

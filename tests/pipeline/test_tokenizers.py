@@ -1,4 +1,4 @@
-"""One tokenizer for a field in all splits of a run, and a copy of it in the record."""
+"""One tokenizer per field for all splits of a run, and a copy of it in the record."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_goes_on_with_a_record_keeps_to_its_tokenizer(run: Run) -> None:
 
 
 class Silent(Tokenizer):
-    """A tokenizer that does not say what it is made of."""
+    """A tokenizer that does not report its content."""
 
     size = 1
 

@@ -1,4 +1,4 @@
-"""Record folders: made before training, honest about their end, never in the way of the loop."""
+"""Record folders: created before training, with a correct final status, never blocking the loop."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_heartbeat_outlives_trouble_and_tells_it_once(tmp_path: Path, monkey
 def test_fields_change_only_between_two_writes(tmp_path: Path) -> None:
     record = Record.create(tmp_path, name="r", tag="t")
     noted = threading.Thread(target=record.note, kwargs={"best": {"value": 1.0}})
-    with record._save_lock:  # as the heartbeat has it while it writes
+    with record._save_lock:  # as the heartbeat does while it writes
         noted.start()
         noted.join(0.05)
         assert record.info["best"] is None

@@ -1,4 +1,4 @@
-"""Files of lines that a thread appends to: nothing of theirs reaches the loop, and what they count is exact."""
+"""Files of lines written by a thread: errors never reach the loop, and counts are exact."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_rows_are_written_in_order_and_counted(tmp_path: Path) -> None:
 
 
 def test_rows_reach_the_system_without_being_asked_for(tmp_path: Path) -> None:
-    """A process that is killed has written all but its last second."""
+    """A killed process has written everything except its last second."""
     code = (
         "import os, sys, time; from pathlib import Path; from alchemy.records.jsonl_writer import JsonlWriter\n"
         "path = Path(sys.argv[1]); log = JsonlWriter(path); log.append({'n': 1})\n"
@@ -105,14 +105,14 @@ def test_a_full_disk_is_tried_again_until_the_end(tmp_path: Path, monkeypatch: p
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file that takes 64 KiB and then blocks whoever writes."""
+    """A file that accepts 64 KiB and then blocks."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDWR)
-    monkeypatch.setattr(jsonl_writer, "open_to_append", lambda path: os.open(path, os.O_WRONLY))  # it refuses a FIFO
+    monkeypatch.setattr(jsonl_writer, "open_to_append", lambda path: os.open(path, os.O_WRONLY))  # it rejects a FIFO
     yield path
     os.set_blocking(reader, False)
-    while True:  # whoever hangs in it is let go
+    while True:  # releases blocked writers
         try:
             os.read(reader, 2**20)
         except BlockingIOError:
@@ -146,7 +146,7 @@ def test_rows_of_several_threads_are_whole_and_all_counted(tmp_path: Path) -> No
     threads = [threading.Thread(target=lambda: [log.append({"n": n}) for n in range(300)]) for _ in range(4)]
     for thread in threads:
         thread.start()
-    assert log.flush()  # does not wait for rows that come after it
+    assert log.flush()  # does not wait for later rows
     for thread in threads:
         thread.join()
     log.close()

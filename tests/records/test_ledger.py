@@ -1,4 +1,4 @@
-"""The ledger: the same rows however the work was cut, dealt, interrupted and resumed; and what cannot be hidden."""
+"""The ledger: the same rows for any split, distribution, interruption and resume; manipulation is detected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alchemy.records.ledger import START, Ledger, extend_chain, read_ledger, sum
 
 
 class Group(SingleProcess):
-    """The process of a rank, as the ledger sees its group: `gather` finds what the others have handed in."""
+    """The process of a rank, as the ledger sees its group: `gather` returns the values of the others."""
 
     def __init__(self, rank: int, handed: list[Any]) -> None:
         self.at, self.handed = rank, handed
@@ -33,7 +33,7 @@ def start(path: Path, ranks: int) -> list[Ledger]:
 
 
 def flush(ledgers: list[Ledger]) -> None:
-    for ledger in reversed(ledgers):  # the main process last, when all others have handed in
+    for ledger in reversed(ledgers):  # the main process last, after all others
         ledger.flush()
 
 
@@ -43,7 +43,7 @@ def state_of(ledgers: list[Ledger]) -> Any:
 
 
 def pieces(batch: list[int], ranks: int) -> list[list[int]]:
-    """A batch cut for all processes, into runs that follow each other; the last ones may get nothing."""
+    """Split a batch for all processes into consecutive runs; the last ones may be empty."""
     size = -(-len(batch) // ranks)
     return [batch[rank * size : (rank + 1) * size] for rank in range(ranks)]
 
@@ -104,7 +104,7 @@ def test_the_rows_do_not_depend_on_the_number_of_processes(
 def test_micro_batches_that_are_dealt_in_turn_give_the_same_rows(
     tmp_path_factory: Any, ids: list[int], ranks: int
 ) -> None:
-    """Update k takes the next micro-batches; process r those whose place is r modulo the number of processes."""
+    """Update k takes the next micro-batches; process r those whose index is r modulo the number of processes."""
     folder = tmp_path_factory.mktemp("ledger")
     for count in (1, ranks):
         ledgers = start(folder / str(count), count)
@@ -112,7 +112,7 @@ def test_micro_batches_that_are_dealt_in_turn_give_the_same_rows(
             window = ids[begin : begin + 6]
             for place in range(0, len(window), count):
                 for rank, ledger in enumerate(ledgers):
-                    ledger.add_step(window[place + rank : place + rank + 1])  # nothing where none is left
+                    ledger.add_step(window[place + rank : place + rank + 1])  # empty if none is left
             close_update(ledgers, begin)
         flush(ledgers)
         ledgers[0].close()
@@ -123,7 +123,7 @@ def test_micro_batches_that_are_dealt_in_turn_give_the_same_rows(
 def test_a_run_that_is_killed_and_resumed_leaves_the_same_ledger(
     tmp_path_factory: Any, saved: int, more: int, before: int, after: int
 ) -> None:
-    """Saved after step `saved`, in the middle of a window or not, killed `more` steps later, gone on with by others."""
+    """Save after step `saved`, possibly within a window, kill `more` steps later, and resume with other processes."""
     folder = tmp_path_factory.mktemp("ledger")
     whole, killed = start(folder / "whole", 1), start(folder / "killed", before)
     play(whole, 0, 12)
@@ -145,7 +145,7 @@ def test_a_run_that_is_killed_and_resumed_leaves_the_same_ledger(
 
 
 def play(ledgers: list[Ledger], begin: int, end: int) -> None:
-    """Steps of five samples, three steps an update, two updates an epoch."""
+    """Steps of five samples, three steps per update, two updates per epoch."""
     for place in range(begin, end):
         step(ledgers, list(range(5 * place, 5 * place + 5)))
         if place % 3 == 2:
@@ -231,7 +231,7 @@ def test_the_set_of_a_range_is_made_in_chunks(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("alchemy.records.ledger.CHUNK", 7)
     assert sum_range(1000) == whole == sum_ids(np.arange(1000))
     assert sum_range(0) == 0
-    assert sum_range(1) == 0xE220A8397B1DCDAF  # as the others who use splitmix64 have it
+    assert sum_range(1) == 0xE220A8397B1DCDAF  # reference values of splitmix64
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"update": 1}', "\udcff"])

@@ -1,4 +1,4 @@
-"""The numbers of a run: what a resume makes void, and what two equal runs have in common."""
+"""The metrics of a run: rows invalidated by a resume, and what two equal runs have in common."""
 
 from __future__ import annotations
 

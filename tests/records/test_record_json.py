@@ -1,4 +1,4 @@
-"""A `record.json` that was edited, cut off or never one: one sentence, and the other records do not suffer."""
+"""An edited, truncated or invalid `record.json`: one message, and other records are not affected."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def damage(folder: Path, field: str, value: Any) -> None:
         ("status", ["finished"], r"invalid status = \['finished'\]"),
         ("status", NONE, "record.json has no 'status' .expected one of running"),
         ("pid", "7", "invalid pid = '7', expected a process id"),
-        ("pid", -1, "invalid pid = -1"),  # whom `alchemy stop` would ask to end
+        ("pid", -1, "invalid pid = -1"),  # the process that `alchemy stop` would terminate
         ("pid", 2**40, "invalid pid = 1099511627776"),
         ("pid_started", "x", "invalid pid_started = 'x'"),
         ("host", None, "invalid host = None, expected a string"),

@@ -1,4 +1,4 @@
-"""Links in a record: those that leave it are refused before anything is read or written through them."""
+"""Links in a record: those that leave it are rejected before anything is read or written through them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def record(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A record of one's own, beside a folder `outside` that nobody may touch."""
+    """The user's own record, next to a folder `outside` that must not change."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "outside").mkdir()
     (tmp_path / "in.txt").write_text("a\n")
@@ -49,7 +49,7 @@ def record(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def move_out(record: Path, name: str) -> Path:
-    """Puts a file or folder of a record outside, with a link in its place; one that is not there gets a dead link."""
+    """Move a file or folder of a record outside, and replace it by a link; a missing one gets a dead link."""
     inside, outside = record / name, record.parents[1] / "outside" / Path(name).name
     if inside.exists():
         inside.rename(outside)
@@ -88,7 +88,7 @@ def test_links_that_stay_inside_and_the_way_to_a_record_are_followed(record: Pat
 def test_a_link_in_the_backup_is_not_written_through(record: Path, tmp_path: Path) -> None:
     (record / "backup").mkdir(exist_ok=True)
     (record / "backup" / "home").symlink_to(tmp_path)
-    assert refuse_links(record) == record  # a copy of code may hold links
+    assert refuse_links(record) == record  # a copy of code may contain links
     with pytest.raises(AlchemyError, match=r"backup/home/\.bashrc points outside the record"):
         path_inside(record, "backup/home/.bashrc")
     assert path_inside(record, "results/a.jsonl") == record / "results" / "a.jsonl"

@@ -1,4 +1,4 @@
-"""Signals that a process sends itself at a chosen moment: the n-th time that it comes by a place."""
+"""Send a signal to the own process when it passes a place for the n-th time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-seen: Counter[str] = Counter()  # how often each place was passed
+seen: Counter[str] = Counter()  # number of passes by place
 _bombs: dict[tuple[str, int], int] = {}
 
 
 def plant(bombs: list[list[Any]]) -> None:
-    """`[place, n, signal]`: at the n-th passing of a place, counted from 1, the signal is sent."""
+    """Set `[place, n, signal]`: send the signal at the n-th pass of a place, counted from 1."""
     _bombs.update({(place, count): number for place, count, number in bombs})
 
 
@@ -29,7 +29,7 @@ def passing(place: str) -> None:
 
 
 def wire() -> None:
-    """Makes the layers below the parts pass by too: each operation on the disk, each link, each row, each removal."""
+    """Make low-level operations places too: each disk operation, link, row, and removal."""
     from alchemy.checkpoint import files, keeper, links
     from alchemy.records.folder import Record
     from alchemy.records.metrics_file import MetricsFile
@@ -44,7 +44,7 @@ def wire() -> None:
 
 
 def wire_files(folder: str) -> None:
-    """Makes every file that is opened for writing, made, renamed or linked below a folder a place, `file`."""
+    """Make every file that is opened for writing, created, renamed or linked below a folder a place, `file`."""
 
     def hear(event: str, args: tuple[Any, ...]) -> None:
         writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Whether two records hold equal runs: numbers byte by byte, tensors bit by bit, samples by their hashes."""
+"""Compare the runs of two records: metrics by bytes, tensors by bits, samples by hashes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from alchemy.checkpoint.manifest import newest_valid, read_manifest, verify
 from alchemy.records.ledger import read_ledger
 from alchemy.records.metrics_file import comparable
 
-# what the clock, the number of lines and the names of folders have to say, which differ between equal runs
+# times, line counts and folder names, which differ between equal runs
 OF_THE_RECORD = {"rows", "checkpoints", "settings"}
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What differs, by name; nothing for equal runs."""
+    """Return the differences by name; empty for equal runs."""
     return [*_rows(one, other), *_ledgers(one, other), *_states(one, other)]
 
 
@@ -47,7 +47,7 @@ def _states(one: Path, other: Path) -> Iterator[str]:
 
 
 def _checkpoint(state: Path) -> dict[str, Any]:
-    """Everything that the last checkpoint holds, and the weights of the best one, by flat names."""
+    """Return the content of the last checkpoint, and the weights of the best one, by flat names."""
     newest, _ = newest_valid(state)
     assert newest is not None, f"no valid checkpoint in {state}"
     flat: dict[str, Any] = {}

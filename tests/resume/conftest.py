@@ -1,4 +1,4 @@
-"""One process for all children of these tests, and runs that are compared with one that nobody stopped."""
+"""Run all children of these tests from one process, and compare interrupted runs with uninterrupted ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lab:
         self._baselines: dict[str, tuple[Path, dict[str, int]]] = {}
 
     def ask(self, log: Path, **job: Any) -> int:
-        """The exit code of a child, or minus the signal that ended it."""
+        """Return the exit code of a child, or minus the signal that ended it."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps({**job, "log": str(log)}) + "\n")
         self.process.stdin.flush()
@@ -49,17 +49,17 @@ class Lab:
         )
 
     def command(self, folder: Path, *words: str, bombs: list[Any] = [], cwd: Path | None = None, **job: Any) -> int:
-        """The exit code of `alchemy WORDS`, with the output in log.txt."""
+        """Return the exit code of `alchemy WORDS`, with the output in log.txt."""
         return self.ask(folder / "log.txt", argv=list(words), bombs=list(bombs), cwd=str(cwd or folder), **job)
 
     def write(self, folder: Path, **changes: Any) -> str:
-        """A config file, for commands."""
+        """Write a config file, for commands."""
         path = folder / "cfg.toml"
         path.write_text(dumps(prepare_cfg(config(str(folder / "runs"), **changes))))
         return str(path)
 
     def baseline(self, **changes: Any) -> tuple[Path, dict[str, int]]:
-        """The record of a run that nobody stopped, and how often it passed each place."""
+        """Return the record of an uninterrupted run, and how often it passed each place."""
         key = json.dumps(changes, sort_keys=True)
         if key not in self._baselines:
             self._made += 1

@@ -1,4 +1,4 @@
-"""Faults that a resume must not have, put into a child on purpose: each has to be seen by the comparison."""
+"""Inject resume faults into a child: the comparison must detect each of them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def rules() -> None:
 
 @fault
 def full_disk() -> None:
-    """For a while no checkpoint can be written."""
+    """Make checkpoint writes fail for a while."""
     import errno
 
     from alchemy.checkpoint.files import Disk
@@ -135,14 +135,14 @@ def full_disk() -> None:
 
 @fault
 def small_files() -> None:
-    """No file may grow beyond a few kilobytes: no checkpoint can be written at all."""
+    """Limit file sizes to a few kilobytes, so that no checkpoint can be written."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 
 
 def _fill_disk(until: float) -> None:
-    """From the sixth forward pass on the disk of `runs` is full: nothing can be written or made there."""
+    """Simulate a full disk below `runs` from the sixth forward pass on."""
     import errno
     import os
     import tempfile
@@ -182,7 +182,7 @@ def disk_is_full_for_a_while() -> None:
 
 @fault
 def removed() -> None:
-    """Somebody removes the record during the sixth step."""
+    """Remove the record during the sixth step."""
     import os
     import shutil
 
@@ -195,7 +195,7 @@ def removed() -> None:
         calls[0] += 1
         if calls[0] == 6:
             record = str(current_run().record_dir)
-            os.rename(record, f"{record}.gone")  # at once: a thread that writes into it would keep rmtree from its work
+            os.rename(record, f"{record}.gone")  # rename first: a thread writing into it would make rmtree fail
             shutil.rmtree(f"{record}.gone")
         return forward(self, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""Parts that draw random numbers wherever a part can, and pass by the places where a process may be killed."""
+"""Parts that draw random numbers wherever possible, and pass the places where a process may be killed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.resume.bomb import passing
 
 
 def noise() -> float:
-    """A draw from each of the global generators."""
+    """Draw a number from each global generator."""
     return random.random() + float(np.random.rand()) + float(torch.rand(()))
 
 
 class Noisy(LstDataPipeline):
-    """Points whose values are drawn anew each time they are read."""
+    """Points whose values are drawn again at each read."""
 
     def __init__(self, *, count: int = 10) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Noisy(LstDataPipeline):
 
 
 class NoisyStream(ItrDataPipeline):
-    """The same as a stream."""
+    """The same points as a stream."""
 
     def __init__(self, *, count: int = 10) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class NoisyStream(ItrDataPipeline):
 
 
 class LazySampler:
-    """Draws each index from the global generator when it is asked for it."""
+    """Draw each index from the global generator on request."""
 
     def __init__(self, data_source: Any) -> None:
         self.count = len(data_source)
@@ -75,7 +75,7 @@ class LazySampler:
 
 
 class Net(AlchemyModel):
-    """A small net with dropout and a buffer; in training it draws, and logs numbers of every kind."""
+    """A small net with dropout and a buffer; in training it draws, and logs metrics of every kind."""
 
     def __init__(self, *, dropout: float = 0.3) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Net(AlchemyModel):
 
 
 def shake(run: Any) -> None:
-    """Moves the weights by what the generators give: the next number of each of them counts."""
+    """Shift the weights by numbers from the generators, so that their state matters."""
     with torch.no_grad():
         for param in run.model.parameters():
             param += 1e-3 * noise()
@@ -113,7 +113,7 @@ class ShakeBE(BeginEpochPipeline):
 
 @SchedPipeline.register()
 class EvalBE(BeginEpochPipeline):
-    """An evaluation at the beginning of every epoch."""
+    """Evaluate at the beginning of every epoch."""
 
     def __call__(self, **kwargs: Any) -> dict[str, Any]:
         evaluate("dev")
@@ -122,7 +122,7 @@ class EvalBE(BeginEpochPipeline):
 
 @SchedPipeline.register()
 class TakeBE(BeginEpochPipeline):
-    """Takes over what an earlier pipe has left for it."""
+    """Use a value stored by an earlier pipe."""
 
     def __call__(self, shaken: float, **kwargs: Any) -> dict[str, Any]:
         with torch.no_grad():
@@ -155,7 +155,7 @@ class PassES(EndStepPipeline):
 
 @SchedPipeline.register()
 class ResetES(EndStepPipeline):
-    """Begins the curve of the learning rate again at a step, with a longer warm-up."""
+    """Restart the learning rate curve at a step, with a longer warm-up."""
 
     def __init__(self, *, step: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class ResetES(EndStepPipeline):
 
 @EvalPipeline.register()
 class Draw(EvalPipeline):
-    """A score that a draw has a part in: whether an evaluation was made counts, and how often."""
+    """A score with a random component: it depends on the number of evaluations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class Draw(EvalPipeline):
 
 
 def config(log_dir: str, *, period: int = 1, workers: int = 0, every: Any = 2, **changes: Any) -> dict[str, Any]:
-    """Three epochs of five steps with everything that has a state; `changes` as in tests.toy.config."""
+    """Return the config of three epochs of five steps with every kind of state; `changes` as in tests.toy.config."""
     from tests import toy
 
     data = {"pipes": [{"type": "tests.resume.parts.Noisy"}], "batch_size": 2}

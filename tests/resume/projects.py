@@ -1,4 +1,4 @@
-"""Three small projects whose runs are killed at random: a stream, a training with everything, two optimizers."""
+"""Three small projects whose runs are killed at random: a stream, all features, two optimizers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.resume.parts import config
 
 @SchedPipeline.register()
 class OwnGenerators(EndStepPipeline):
-    """Moves the weights by numbers from three generators of its own."""
+    """Shift the weights by numbers from three private generators."""
 
     def __init__(self, *, seed: int = 7) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def stream(folder: Path) -> dict[str, Any]:
 
 
 def everything(folder: Path) -> dict[str, Any]:
-    """Accumulation over three batches, an average, a schedule that follows a score, best checkpoints."""
+    """Gradient accumulation over three batches, an average, a schedule that follows a score, best checkpoints."""
     cfg = config(str(folder), period=3, workers=2)
     cfg["sched"] |= {"type": "alchemy.sched.Plateau", "monitor": "dev/drawn", "patience": 0, "factor": 0.5, "epochs": 6}
     cfg["sched"].pop("num_warmup_steps")
@@ -72,7 +72,7 @@ def everything(folder: Path) -> dict[str, Any]:
 
 
 def optimizers(folder: Path) -> dict[str, Any]:
-    """Two optimizers of two networks, and generators that belong to the project."""
+    """Two optimizers of two networks, and generators owned by the project."""
     cfg = gan.config(folder, sched__pipes=[{"type": "tests.resume.projects.OwnGenerators"}], ema={"decay": 0.9})
     return {**cfg, "checkpoint": {"every": 2, "last": 2}}
 

@@ -1,4 +1,4 @@
-"""`alchemy resume` and `run --resume auto`: which record, what may have changed since, and what is refused."""
+"""`alchemy resume` and `run --resume auto`: choice of the record, allowed changes, and errors."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(lab: Lab, tmp_path: Path) 
     weights = newest / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
-    weights.unlink()  # its hard links are other checkpoints' too
+    weights.unlink()  # its files are hard links, shared with other checkpoints
     weights.write_bytes(content)
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 0, text_of(tmp_path)
     assert f"skipping state/{newest.name}: the content of model.safetensors has changed" in text_of(tmp_path)
@@ -152,7 +152,7 @@ def test_another_version_of_torch_is_refused_unless_allowed(lab: Lab, tmp_path: 
 
 
 def test_what_a_state_refuses_is_still_a_change_at_the_next_try(lab: Lab, tmp_path: Path) -> None:
-    """The other data is allowed as a config, and refused by the state: nothing may be noted as if it had been taken."""
+    """The new data is accepted as a config change, but rejected by the state: it must not be recorded as applied."""
     record = stopped(lab, tmp_path)
     change_info(record, versions=read_info(record)["versions"] | {"torch": "1.0"}, code_hash="another")
     env = (record / "env.json").read_text().replace('"cwd"', '"cwd_"')
@@ -216,7 +216,7 @@ def test_a_warm_up_that_is_too_long_is_told_once_in_each_start(lab: Lab, tmp_pat
     "place", [None, ["end_step", 8, TERM], ["end_epoch", 3, KILL]], ids=["finished", "term", "kill"]
 )
 def test_a_training_is_made_longer(lab: Lab, tmp_path: Path, place: list[Any] | None) -> None:
-    """With a constant rate it is the training that was long from the start."""
+    """With a constant rate, it equals a run that was long from the start."""
     constant: dict[str, Any] = {"type": "alchemy.sched.Constant", "pipes": [{"type": "tests.resume.parts.ShakeBE"}]}
     constant["pipes"] += [{"type": f"tests.resume.parts.{name}"} for name in ("PassES", "ShakeEE")]
     baseline, _ = lab.baseline(sched={**constant, "epochs": 4})
@@ -226,7 +226,7 @@ def test_a_training_is_made_longer(lab: Lab, tmp_path: Path, place: list[Any] | 
     assert lab.command(tmp_path, *words) == 2
     assert lab.command(tmp_path, *words, "--allow", "sched.epochs") == 0, text_of(tmp_path)
     found = differences(baseline, record)
-    # the evaluation at what was the end is one more
+    # with one more evaluation, at the former end
     assert [text for text in found if text.startswith("ledger")] == []
     assert place is None or found == []
 

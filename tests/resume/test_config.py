@@ -1,4 +1,4 @@
-"""The config of a record stays as it was given, whatever parts do to theirs while they are built."""
+"""The config of a record stays unchanged, even if parts modify their tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.toy import Line, config
 
 
 class Popping(Line):
-    """A model of an old project, which takes keys out of its table."""
+    """A model of an old project that removes keys from its table."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def test_taking_up_a_state_parses_no_config(tmp_path: Path, monkeypatch: pytest.
 
     def watched(context: Run) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(load, "Layers", None)  # whoever parses a config fails
+            patch.setattr(load, "Layers", None)  # fails if anything parses a config
             open_state(context)
 
     monkeypatch.setattr(runner, "open_state", watched)

@@ -1,4 +1,4 @@
-"""The comparison sees it when a resume forgets something: each fault is put in on purpose, and named."""
+"""The comparison detects faults of a resume: each fault is injected on purpose, and named."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_fault_is_seen(
     for folder, faults in ((tmp_path / "whole", []), (tmp_path / "faulty", [fault])):
         at_once: dict[str, Any] = {
             "checkpoint__asynchronous": False
-        }  # else the state of before the kill may not be there yet
+        }  # otherwise the state before the kill may not be complete yet
         assert lab.start(folder, [bomb], **changes, **at_once) == {KILL: -KILL, TERM: 128 + TERM}[bomb[2]]
         assert lab.resume(folder, faults=faults) == 0, text_of(folder)
     assert differences(baseline, record_of(tmp_path / "whole")) == []

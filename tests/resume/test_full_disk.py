@@ -1,4 +1,4 @@
-"""A disk that is full, for a while or for good: the training goes on, and nothing about its end is false."""
+"""A full disk, temporary or permanent: training continues, and its end is reported correctly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIPES = [
 
 
 def quiet(text: str) -> None:
-    """One line on the console about the log, and no traceback anywhere."""
+    """Check for one console line about the log, and no traceback."""
     assert "Traceback" not in text and "Logging error" not in text
     assert text.count("run.log cannot be written, the run continues without it: [Errno 28]") == 1
 
@@ -70,7 +70,7 @@ def test_a_signal_while_the_disk_is_full(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_a_best_checkpoint_that_was_not_kept_is_tried_again(lab: Lab, tmp_path: Path) -> None:
-    """The best of the time without room is lost and told; the next best one is kept under all its names."""
+    """The best checkpoint during the full disk is lost and reported; the next best one is kept under all its names."""
     fault = "disk_is_full_for_a_while"
     assert lab.start(tmp_path, faults=[fault], task__evalpipes=PIPES, every=100) == 0, text_of(tmp_path)
     record, text = record_of(tmp_path), text_of(tmp_path)

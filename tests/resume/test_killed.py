@@ -1,4 +1,4 @@
-"""A training is killed with SIGKILL anywhere, and gone on with: it is equal to the one that nobody stopped."""
+"""A training run killed with SIGKILL at any place and resumed equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
 
-# how often a run of three epochs of five steps passes each place, at least; and which of them `make test` takes
+# minimum number of passes by place in three epochs of five steps; and the places that `make test` covers
 STEPS = {"forward": 15, "end_step": 15, "begin_step": 15}
 BETWEEN = {"eval": 12, "scored": 6, "begin_epoch": 3, "end_epoch": 3, "row": 11, "finish": 1}
 SAVING = {"disk": 460, "link": 19, "swap": 14, "remove": 10}

@@ -1,4 +1,4 @@
-"""Every kind of part that has a state goes on with it: schedules, optimizers, averages, precision, rules, samplers."""
+"""Every stateful part resumes exactly: schedules, optimizers, averages, precision, rules, samplers."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ PLACES = [("end_step", 6), ("end_step", 3), ("begin_epoch", 3), ("end_step", 8),
 
 
 def cases() -> list[Any]:
-    """One place for each kind, in turn, and in the slow tests all of them."""
+    """One place for each kind, in turn; all of them in the slow tests."""
     found = []
     for turn, kind in enumerate(KINDS):
         for number, place in enumerate(PLACES):
@@ -142,7 +142,7 @@ def test_a_rule_ends_the_training_where_it_does_without_a_resume(lab: Lab, kind:
     "kind", ["stop-updates", *(pytest.param(kind, marks=SLOW) for kind in ("patience", "part-epochs"))]
 )
 def test_killed_after_a_rule_has_ended_it(lab: Lab, tmp_path: Path, kind: str, place: str) -> None:
-    """At the last time that it comes by a place: nothing but the end is left."""
+    """At the last pass of a place: only the end of the run is left."""
     changes = {**KINDS[kind], "every": 1}
     baseline, seen = lab.baseline(**changes)
     assert lab.start(tmp_path, [[place, seen[place], KILL]], **changes) == -KILL

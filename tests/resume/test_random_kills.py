@@ -1,4 +1,4 @@
-"""Runs are killed from outside at random moments, again and again, and end as those that nobody stopped."""
+"""Runs killed repeatedly at random moments end like uninterrupted ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.resume.conftest import Lab, text_of
 from tests.resume.projects import PROJECTS
 
 CPU = ("--device", "-1")
-REFERENCES: dict[str, tuple[Path, float]] = {}  # of each project: the record of a whole run, and its seconds
-MOST = 3  # kills of one run
+REFERENCES: dict[str, tuple[Path, float]] = {}  # by project: the record of an uninterrupted run, and its seconds
+MOST = 3  # kills per run
 
 
 def write(folder: Path, project: str) -> str:
@@ -38,12 +38,12 @@ def reference(lab: Lab, project: str) -> tuple[Path, float]:
 
 
 def finished(folder: Path) -> list[Path]:
-    records = [file.parent for file in (folder / "runs").glob("*/record.json")]  # one killed early may have none
+    records = [file.parent for file in (folder / "runs").glob("*/record.json")]  # a run killed early may have none
     return [path for path in records if read_info(path)["status"] == "finished"]
 
 
 def words(folder: Path, cfg: str, *, auto: bool) -> tuple[str, ...]:
-    """What goes on with the newest record; without `auto` a run that left nothing to go on with is begun again."""
+    """Return the command that resumes the latest record; without `auto`, a run without a checkpoint starts over."""
     begun = sorted((folder / "runs").glob("*/cfg.toml"))
     if auto or not begun:
         return ("run", cfg, *CPU, *(("--resume", "auto") if auto else ()))
@@ -51,10 +51,10 @@ def words(folder: Path, cfg: str, *, auto: bool) -> tuple[str, ...]:
 
 
 def killed(lab: Lab, folder: Path, project: str, draw: random.Random, *, auto: bool) -> int:
-    """How often a run was killed before it ended."""
+    """Return how often a run was killed before it ended."""
     whole, seconds = reference(lab, project)
     cfg, kills, wanted = write(folder, project), 0, draw.randint(1, MOST)
-    while not finished(folder):  # a kill after the record was closed comes too late
+    while not finished(folder):  # a kill after the record was closed is too late
         after = draw.uniform(0, seconds) if kills < wanted else None
         code = lab.ask(folder / "log.txt", argv=words(folder, cfg, auto=auto), cwd=str(folder), kill=after)
         assert code == -signal.SIGKILL or (code == 0 and finished(folder)), text_of(folder)

@@ -1,4 +1,4 @@
-"""A record that somebody removes during the training: one warning, and no number is lost."""
+"""A record that is removed during training: one warning, and no lost metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_folder_that_is_removed_is_made_again(lab: Lab, tmp_path: Path) -> Non
     for name in ("cfg.toml", "env.json"):
         assert (record / name).read_bytes() == (baseline / name).read_bytes() or name == "cfg.toml"
     assert "record: " in (record / "run.log").read_text().splitlines()[0]
-    # all rows since the first update, and the whole last state
+    # all rows since the first update, and the complete last state
     assert [text for text in differences(baseline, record) if not text.startswith("state best")] == []
 
 

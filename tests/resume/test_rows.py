@@ -1,4 +1,4 @@
-"""A disk that takes the states but not all rows: a state counts only the rows that are there, and it is told once."""
+"""A disk that accepts states but not all rows: a state counts only existing rows, with one warning."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_state_counts_only_the_rows_that_the_disk_has(
     assert len(claims) >= 4 and max(claims) == claims[-1] == ROWS == count_lines(record / name)[0]
     (told,) = [line for line in warnings if "rows are on disk" in line]
     assert told.startswith(f"{name}: only {ROWS} of ") and "no space left" in told
-    # what is written from here on is no part of the state, however often the run goes on from it
+    # rows written from here on are not part of the state, however often the run resumes
     before = {folder.name for folder in checkpoints(record / "state")}
     for epochs in (3, 4):
         for newer in [folder for folder in checkpoints(record / "state") if folder.name not in before]:
@@ -55,7 +55,7 @@ def test_a_state_counts_only_the_rows_that_the_disk_has(
 
 
 def updates(path: Path) -> list[int]:
-    """The updates that have a row which counts."""
+    """Return the updates that have a valid row."""
     if path.name == "ledger.jsonl":
         return [row["update"] for _, row in read_ledger(path) if "n" in row]
     return [row["update"] for row in read_metrics(path) if "train/loss" in row["values"]]

@@ -1,4 +1,4 @@
-"""What a resume needs of its record and its project: a file that is gone, or has changed, makes it another run."""
+"""Files that a resume needs from its record and project: a missing or changed file makes it another run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_missing_ledger_is_refused_unless_allowed(lab: Lab, tmp_path: Path) ->
     record = stopped(lab, tmp_path)
     (record / "ledger.jsonl").unlink()
     before = (record / "record.json").read_bytes()
-    for _ in range(2):  # the first try must not make up for it
+    for _ in range(2):  # the first attempt must not repair it
         assert lab.command(tmp_path, "resume", str(record), *CPU) == 2
         assert "ledger.jsonl lacks 9 rows of the checkpoint" in text_of(tmp_path)
         assert "--allow ledger" in text_of(tmp_path)

@@ -1,4 +1,4 @@
-"""Secrets of a config: a record and the console never show them, and a resume needs the same values."""
+"""Secrets of a config: never shown in a record or on the console, and required again for a resume."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UPLOADER = "tests.resume.uploader.Uploader"
 
 
 def alchemy(programs: Path, folder: Path, *words: str, **env: str) -> tuple[int, str]:
-    """The exit code of a command, and all that it printed."""
+    """Return the exit code and the output of a command."""
     command = [str(programs / "alchemy"), *words]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **env}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)

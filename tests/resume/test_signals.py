@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT anywhere: the state is saved, the exit code tells, and the run goes on as if nothing had been."""
+"""SIGTERM and SIGINT at any time: the state is saved, the exit code is right, and the run resumes exactly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UPDATES = {"any": [{"type": "alchemy.stop.Updates", "updates": 7}]}  # in the mi
         ("forward", 8, {}),
         slow("forward", 15, {}),
         ("forward", 7, {"period": 3}),  # within a window
-        slow("forward", 10, {"period": 3}),  # in a window that the epoch's end cuts short
+        slow("forward", 10, {"period": 3}),  # in a window that is cut by the end of the epoch
         slow("forward", 4, {"period": 3, "workers": 2}),
         slow("eval", 1, {}),  # an evaluation after a step
         slow("eval", 2, {"log_every": 1}),
@@ -50,18 +50,18 @@ UPDATES = {"any": [{"type": "alchemy.stop.Updates", "updates": 7}]}  # in the mi
         ("eval", 3, {"sched__pipes": AT_BEGIN}),
         slow("eval", 6, {"sched__pipes": AT_BEGIN, "period": 3}),
         ("eval", 1, {"sched__pipes": NO_EVAL}),  # at the end
-        slow("scored", 2, {}),  # when the batches of an evaluation are through
+        slow("scored", 2, {}),  # after the last batch of an evaluation
         slow("begin_epoch", 1, {}),
         slow("begin_epoch", 2, {}),
         slow("begin_step", 3, {}),
         slow("end_step", 6, {"period": 3}),
-        ("end_epoch", 1, {}),  # in a pipe that evaluates nothing
+        ("end_epoch", 1, {}),  # in a pipe that does not evaluate
         slow("end_epoch", 3, {}),
         slow("row", 3, {}),
         ("disk", 30, {"every": 2}),  # during a save
         slow("disk", 70, {"every": 2}),
-        slow("disk", 3, {}),  # during the last one
-        slow("eval", 5, {"stop": UPDATES}),  # a rule has ended the training before the signal
+        slow("disk", 3, {}),  # during the last save
+        slow("eval", 5, {"stop": UPDATES}),  # a stop rule has ended training before the signal
         slow("eval", 1, {"stop": UPDATES, "sched__pipes": NO_EVAL}),
         ("forward", 7, {"stop": UPDATES}),
         slow("end_epoch", 2, {"stop": UPDATES}),

@@ -1,4 +1,4 @@
-"""A run that is killed while it starts never stands in the way of `--resume auto`."""
+"""A run killed during startup never blocks `--resume auto`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
 
 KILL, TERM = signal.SIGKILL, int(signal.SIGTERM)
-LAST = 18  # by then a run makes its first steps
+LAST = 18  # enough for the first steps of a run
 
 
 def case(count: int) -> Any:
@@ -41,7 +41,7 @@ def test_the_cases_reach_the_first_step(lab: Lab, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [case(count) for count in range(1, LAST + 1)])
 def test_killed_at_every_file_of_a_resume(lab: Lab, tmp_path: Path, count: int) -> None:
-    """With another config, which is written in the course of it."""
+    """With another config, which is written during the resume."""
     assert lab.start(tmp_path, [["end_step", 8, TERM]]) == 128 + TERM
     record, runs = record_of(tmp_path), str(tmp_path / "runs")
     resume = ("resume", str(record), "--device", "-1")
@@ -53,7 +53,7 @@ def test_killed_at_every_file_of_a_resume(lab: Lab, tmp_path: Path, count: int) 
 
 @pytest.mark.parametrize("lacking", ["cfg.toml", "versions"])
 def test_auto_skips_a_record_that_is_not_whole(lab: Lab, tmp_path: Path, lacking: str) -> None:
-    """As earlier versions left them behind: `record.json` was there before the config and the versions."""
+    """Folders left by earlier versions: `record.json` was written before the config and the versions."""
     run = ("run", lab.write(tmp_path), "--device", "-1")
     assert lab.command(tmp_path, *run, bombs=[["data", 1, KILL]]) == -KILL
     (record,) = folders(tmp_path / "runs")

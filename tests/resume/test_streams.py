@@ -1,4 +1,4 @@
-"""Data without an index is read again up to where it was; its order belongs to a number of workers."""
+"""Streams are replayed up to the last position; their order depends on the number of workers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_another_number_of_workers_is_refused_and_changes_nothing(lab: Lab, tmp_
     assert lab.resume(tmp_path, overrides=["task.datasets.train.num_workers=2"]) != 0
     assert "num_workers" in text_of(tmp_path)
     assert "--allow num_workers" in text_of(tmp_path)
-    # the next try, with nothing set, goes on with the config that the state belongs to
+    # the next attempt, without overrides, uses the config of the saved state
     assert lab.resume(tmp_path) == 0, text_of(tmp_path)
     assert differences(baseline, record_of(tmp_path)) == []
 

@@ -1,4 +1,4 @@
-"""A plugin with secrets, which shows them wherever it can."""
+"""A plugin with secrets, which exposes them wherever it can."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A process that has imported everything once, and forks a child for every run: a start of Python costs seconds.
+"""A process that has imported everything, and forks a child for every run: starting Python takes seconds.
 
-It reads jobs as JSON lines and answers each with a line: `{"code": exit code, or minus a signal; "seen": places}`.
+Reads jobs as JSON lines and answers each with one line: `{"code": exit code, or minus a signal; "seen": places}`.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from alchemy.config.load import prepare_cfg
 from tests.resume import bomb, faults
 from tests.resume.parts import config
 
-LONGEST = 300.0  # seconds, after which a child hangs, also on a busy machine
+LONGEST = 300.0  # timeout in seconds, generous for a busy machine
 
 
 def serve() -> None:
     torch.set_num_threads(1)
     _warm_up()
-    gc.freeze()  # a child that looked for garbage here would copy it all
+    gc.freeze()  # garbage collection in a child would copy all memory pages
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
 
 
 def _warm_up() -> None:
-    """Imports what a run imports late; starts no thread."""
+    """Import modules that a run imports late, without starting a thread."""
     weight = torch.nn.Parameter(torch.zeros(1))
     torch.optim.AdamW([weight])  # makes torch import its compiler, which takes seconds
     for name in ("alchemy.cli.resume", "alchemy.cli.run", "alchemy.resuming", "alchemy.state", "tests.resume.parts"):
         importlib.import_module(name)
-    check(prepare_cfg(config("runs")))  # reads the source of all parts, which is kept
+    check(prepare_cfg(config("runs")))  # reads and caches the source of all parts
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
@@ -54,16 +54,16 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         _be_child(job, seen)
     code = _wait(child, job.get("kill"))
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # loader workers of a child that was killed
+        os.killpg(child, signal.SIGKILL)  # loader workers of a killed child
     return {"code": code, "seen": json.loads(seen.read_text()) if seen.exists() else {}}
 
 
 def _wait(child: int, kill: float | None) -> int:
-    """The exit code of a child, which with all its processes is killed after `kill` seconds."""
+    """Return the exit code of a child; kill it with all its processes after `kill` seconds."""
     begin = time.monotonic()
     while (waited := time.monotonic() - begin) < LONGEST:
         if kill is not None and waited > kill:
-            with contextlib.suppress(ProcessLookupError):  # it has not made a group of its own yet
+            with contextlib.suppress(ProcessLookupError):  # it has not created its process group yet
                 os.killpg(child, signal.SIGKILL)
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -102,7 +102,7 @@ def _be_child(job: dict[str, Any], seen: Path) -> None:
 
 
 def _hasten() -> None:
-    """Leaves out what takes most of the time: a kill loses nothing that the system has, and no package changes here."""
+    """Skip the slowest operations: fsync, which a kill does not need, and the package list, which is constant."""
     from alchemy.plugins import file_logger
 
     os.fsync = lambda handle: None  # type: ignore[assignment]

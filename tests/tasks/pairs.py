@@ -1,4 +1,4 @@
-"""Small pairs of sentences, and the config of a translation model that learns them."""
+"""Small sentence pairs, and the config of a translation model that learns them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 
 def write_pairs(root: Path, split: str, count: int, draw: random.Random | None = None) -> list[tuple[str, str]]:
-    """Files side by side."""
+    """Write parallel files."""
     draw = draw or random.Random(split)
     words = [draw.sample(list(WORDS), draw.randint(1, 4)) for _ in range(count)]
     rows = [(" ".join(row), " ".join(WORDS[word] for word in row)) for row in words]
@@ -35,7 +35,7 @@ def write_pairs(root: Path, split: str, count: int, draw: random.Random | None =
 
 
 def build_corpora(root: Path) -> None:
-    """Pairs in which each word has its own translation."""
+    """Pairs in which each word has a fixed translation."""
     draw = random.Random(1)
     for split, count in (("train", 160), ("dev", 20)):
         write_pairs(root, split, count, draw)

@@ -1,4 +1,4 @@
-"""Alignments: tokens of every kind of tokenizer know their words, and ends have no part."""
+"""Alignments: tokens of every kind of tokenizer know their words, and end tokens are not aligned."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_every_token_knows_its_word(kind: str) -> None:
     for number, word in enumerate(TEXT.split()):
         pieces = [token for token, place in zip(ids, found, strict=True) if place == number]
         assert tokenizer.decode(pieces).strip() == word
-    assert kind != "characters" or found[3] is None  # the blank is of no word
+    assert kind != "characters" or found[3] is None  # the space belongs to no word
 
 
 def test_each_token_has_the_one_that_it_looks_at_most_and_no_end() -> None:
     weights_TS = torch.tensor([[0.1, 0.2, 0.7], [0.5, 0.4, 0.1], [0.0, 0.0, 1.0]])
     assert align_tokens(weights_TS) == [(1, 0), (0, 1)]
-    assert align_tokens(torch.ones(3, 1)) == []  # of a source that is nothing but its end
+    assert align_tokens(torch.ones(3, 1)) == []  # for a source that contains only the end token
     assert align_tokens(torch.ones(1, 3)) == []
 
 

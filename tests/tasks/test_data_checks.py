@@ -1,4 +1,4 @@
-"""What is wrong with data, or does not go together, is told with file and line before the first step."""
+"""Invalid or inconsistent data are reported with file and line before the first step."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ TABLE = "alchemy.pipeline.processors.TextClassification"
 
 @EndStepPipeline.register()
 class Never(EndStepPipeline):
-    """Fails in the first step: what is wrong was to be told before it."""
+    """Fails in the first step: errors must be reported before it."""
 
     def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
         raise AssertionError("a step was made")
 
 
 def made(root: Path, kind: str = "classes", **task: Any) -> dict[str, Any]:
-    """A config that must not come to its first step."""
+    """Run a config that must fail before its first step."""
     cfg = config(root, kind, **task)
     cfg["sched"]["pipes"] = [{"type": f"{__name__}.Never"}]
     return cfg
 
 
 def reading(cfg: dict[str, Any], *, name: str = "train", **pipe: Any) -> dict[str, Any]:
-    """The config with another processor for one split, and for dev what train has."""
+    """Return the config with another processor for one split; dev equals train."""
     cfg["task"]["datasets"] |= {name: {"pipes": [{"type": TABLE, **pipe}], "batch_size": 2}}
     if name == "train":
         cfg["task"]["datasets"]["dev"] = cfg["task"]["datasets"]["train"]
@@ -65,7 +65,7 @@ def test_the_length_that_the_model_takes_is_held_too(tmp_path: Path) -> None:
 
 
 def drawn(sample: dict[str, Any]) -> dict[str, Any]:
-    """One of the words is left out by chance: texts have another length each time."""
+    """Drop a random word: the length of a text changes at each read."""
     words = sample["text"].split()
     kept = [word for word in words if sample_rng().random() < 0.5] or words
     return {**sample, "text": " ".join(kept)}
@@ -163,7 +163,7 @@ READS = {"classes": "label_id", "tagging": "words", "relation": "e1_mask"}
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_model_of_another_task_is_told(kind: str, model: str, tmp_path: Path) -> None:
-    if (kind, model) in ((kind, kind), ("relation", "classes")):  # a text with marks is a text with a label, too
+    if (kind, model) in ((kind, kind), ("relation", "classes")):  # a text with markers is also a text with a label
         cfg = config(tmp_path, kind)
         cfg["sched"]["epochs"] = 1
         cfg["model"]["type"] = f"alchemy.models.{MODELS[model]}"
@@ -182,7 +182,7 @@ def test_a_model_of_another_kind_is_told(tmp_path: Path) -> None:
 
 
 def tagged(root: Path, **task: Any) -> dict[str, Any]:
-    """A tagger whose train and dev data begin with a tag that BIO forbids, read by a processor that knows no scheme."""
+    """A tagger whose train and dev data begin with a tag that BIO forbids, read by a processor without a scheme."""
     cfg = config(root, "tagging", scheme="BIO", **task)
     (root / "data.txt").write_text("小 B-NAME\n明 I-NAME\n\n" * 3 + "北 I-LOC\n京 I-LOC\n去 O\n\n")
     split = {

@@ -1,4 +1,4 @@
-"""Tasks on texts from a config: they train, score, answer in words, and learn what they need from the training data."""
+"""Text tasks from a config: train, evaluate, predict, and learn tokenizers and labels from the training data."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_data_without_labels_are_answered_and_not_scored(tmp_path: Path) -> None
 def test_answers_come_in_the_order_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     cfg = config(tmp_path, "classes")
-    split = {"pipes": cfg["task"]["datasets"]["dev"]["pipes"], "max_sentences": 3}  # of like length together
+    split = {"pipes": cfg["task"]["datasets"]["dev"]["pipes"], "max_sentences": 3}  # batched by length
     cfg["task"]["datasets"] = {"train": split, "dev": split, "test": split}
     cfg["plugins"][0]["log_dir"] = "records/train"
     Path("c.toml").write_text(dumps(cfg))
@@ -114,7 +114,7 @@ def test_a_label_that_only_the_held_out_share_has_is_known(tmp_path: Path) -> No
     rows = [f"{label},{text}\n" for label, text in TEXTS] + ["rare,a storm\n"]
     (tmp_path / "t.csv").write_text("label,text\n" + "".join(rows), "utf-8")
     read = {"type": "alchemy.pipeline.processors.TextClassification", "path": str(tmp_path / "t.csv")}
-    for seed in range(50):  # one by which the last row is held out
+    for seed in range(50):  # find a seed that holds out the last row
         share: dict[str, Any] = {"type": "alchemy.pipeline.lst.HoldOut", "share": 0.3, "seed": seed}
         pipes: list[dict[str, Any]] = [read, share]
         train = build_datapipes(pipes)

@@ -1,4 +1,4 @@
-"""The lengths of texts are told at the start, and one that is far longer than the others is named."""
+"""Text lengths are reported at the start, and unusually long texts are named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_spread_is_one_line(told: list[str]) -> None:
 
 def test_an_outlier_is_warned_of(told: list[str]) -> None:
     log_lengths("dev", np.array([18] * 99), 1204, lambda: "dev.csv:7", "source")
-    (warning,) = told  # the lengths of other splits than train are for the log file
+    (warning,) = told  # lengths of splits other than train go to the log file
     assert warning.startswith("WARNING dev.csv:7: the longest source of dev has 1,204 tokens, 95% have at most 18")
 
 

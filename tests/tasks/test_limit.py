@@ -1,4 +1,4 @@
-"""Texts have a limit also where neither the config nor the model sets one: what is cut is counted and said."""
+"""Texts have a length limit even if neither config nor model sets one; truncation is counted and reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CUT = "truncated 1 of {} texts that exceed 1,024 tokens"
 
 
 def with_long(root: Path, kind: str, **task: Any) -> dict[str, Any]:
-    """A config whose data have one text of 4,000 tokens, for an encoder that takes any number."""
+    """A config whose data have one text of 4,000 tokens, for an encoder without a limit."""
     cfg = config(root, kind, **task)
     cfg["sched"]["epochs"] = 1
     text = {
@@ -86,7 +86,7 @@ def test_a_translation_refuses_what_is_longer(corpora: Path, tmp_path: Path) -> 
 
 
 def measured(*words: str, into: Path) -> tuple[int, int]:
-    """The exit code of `alchemy words`, and the most memory that it held, in MB."""
+    """Return the exit code of `alchemy words`, and its peak memory in MB."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with into.open("w") as out:
         places = [(os.POSIX_SPAWN_DUP2, out.fileno(), number) for number in (1, 2)]

@@ -1,4 +1,4 @@
-"""Texts that are longer than the model takes, read in windows by each task."""
+"""Texts longer than the maximum of the model, read in windows by each task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alchemy.runner import run_task
 from tests.tasks.texts import config, refused
 
 FILL = ["so", "it", "went", "on", "and", "on"]
-# what tells the label stands in front, or at the end, of texts that need several windows
+# the word that determines the label is at the beginning or the end of texts that need several windows
 TEXTS = [("good", ["fine", *FILL * 2]), ("bad", [*FILL * 2, "sad"]), ("good", [*FILL, "fine"]), ("bad", ["sad"])] * 3
 MARKED = [
     f"cause\tthe <e1> rain </e1> {' '.join(FILL * 2)} made <e2> mud </e2>",
@@ -22,7 +22,7 @@ TAGGED = "".join(f"{sign} {tag}\n" for sign, tag in [("小", "B-NAME"), ("明", 
 
 
 def long_config(root: Path, kind: str, **task: Any) -> dict[str, Any]:
-    """An encoder that takes 8 tokens, and texts of more."""
+    """An encoder that takes 8 tokens, and longer texts."""
     windows = {"max_length": 8, "long": "windows", "overlap": 3}
     cfg = config(root, kind, **(windows | task))
     rows = "".join(f"{label}\t{' '.join(text)}\n" for label, text in TEXTS)

@@ -1,4 +1,4 @@
-"""Ready-made tasks keep the best checkpoint on dev by their main score, unless the config says what is best."""
+"""Ready-made tasks keep the checkpoint with the best main metric on dev, unless the config sets another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of the tasks and models of texts: each does what its name says, and nothing where it is not given."""
+"""Options of text tasks and models: each has its documented effect, and none by default."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_padding_has_a_segment_of_its_own(left: bool, row: list[int], records: d
 def test_only_rules_keep_a_chain_from_rows_that_the_scheme_forbids(rules: bool, records: dict[str, Path]) -> None:
     with alchemy.load(records["tagging"], overrides=[f"model.rules={str(rules).lower()}"]) as model:
         task: Any = model.run.task
-        with torch.no_grad():  # whatever the text: the end of a name, which nothing has begun
+        with torch.no_grad():  # for any text: the end of a name without a beginning
             for param in model.run.model.module.parameters():
                 param.zero_()
             model.run.model.module.out.bias[task.labels.index("E-NAME")] = 5.0
@@ -79,7 +79,7 @@ def test_only_rules_keep_a_chain_from_rows_that_the_scheme_forbids(rules: bool, 
 
 
 class Rates(EndStepPipeline):
-    """Notes the rates after each step, and whose they are."""
+    """Record the learning rates and their parameter groups after each step."""
 
     seen: ClassVar[list[tuple[list[float], list[set[str]]]]] = []
 

@@ -1,4 +1,4 @@
-"""Translation from raw text: one config learns the tokenizers, trains, scores and keeps all that answers need."""
+"""Translation from raw text: one config learns the tokenizers, trains, evaluates, and keeps what prediction needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def config(texts: Path, root: Path, data: dict[str, Any] | None = None, **task: 
         "task": {"type": "alchemy.tasks.Translation", "data": {**(data or table), "max_tokens": 100}, **task},
         "model": {"type": "alchemy.models.Translator", "network": {**NETWORKS["transformer"], "share": "decoder"}},
         "optim": {"type": "alchemy.optim.Adam", "lr": 0.01},
-        "sched": {"type": "alchemy.sched.Constant", "epochs": 5, "pipes": []},  # scored at the end
+        "sched": {"type": "alchemy.sched.Constant", "epochs": 5, "pipes": []},  # evaluated at the end
         "checkpoint": {"asynchronous": False},
     }
 
@@ -78,7 +78,7 @@ def test_all_commands_take_a_record_of_raw_text(
 
 
 def test_files_side_by_side_give_the_batches_of_corpora(texts: Path, tmp_path: Path) -> None:
-    """Rows, lengths and what the decoder is given are those of corpora.Parallel with the same tokenizers."""
+    """Rows, lengths and decoder inputs equal those of corpora.Parallel with the same tokenizers."""
     from alchemy.pipeline.corpora import Parallel
     from alchemy.pipeline.pairs import EncodedPairs, EncodePairs
     from alchemy.pipeline.processors import ParallelText

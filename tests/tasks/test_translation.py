@@ -1,4 +1,4 @@
-"""Translation from a config: it trains, writes texts, scores them, and goes on exactly where it was interrupted."""
+"""Translation from a config: train, generate, evaluate, and resume exactly."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_it_learns_to_translate_word_by_word(network: str, corpora: Path, tmp_pa
     found = run_task(cfg, raise_errors=True).ret
     assert found["bleu_words"] > 60 and found["bleu"] > 60 and found["chrf"] > 60
     sources = (corpora / "dev.en").read_text("utf-8").splitlines()
-    assert [row["source"] for row in found["preds"]] == sources  # in the order of the data, not of their lengths
+    assert [row["source"] for row in found["preds"]] == sources  # in data order, not by length
     assert [row["target"] for row in found["preds"]] == (corpora / "dev.de").read_text("utf-8").splitlines()
     right = [row for row in found["preds"] if row["pred"] == row["target"]]
     straight = [row["alignments"] == [[(place, place) for place in range(len(row["pred"].split()))]] for row in right]
-    assert network != "lstm" or sum(straight) > len(straight) / 2  # it looks at the word that it translates
+    assert network != "lstm" or sum(straight) > len(straight) / 2  # it attends to the word that it translates
 
 
 def test_training_data_are_shuffled_unless_the_split_says_otherwise(corpora: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_text_is_as_likely_as_the_search_found_it(network: str, corpora: Path,
         pairs = [(corpora / f"dev.{side}").read_text("utf-8").splitlines() for side in ("en", "de")]
         rows = model.predict(list(zip(*pairs, strict=True)))
     mean = sum(row["score"] for row in rows) / sum(len(row["tokens"]) for row in rows)
-    assert result.ret["ppl"] == pytest.approx(math.exp(-mean), rel=1e-4)  # smoothing has no part in it
+    assert result.ret["ppl"] == pytest.approx(math.exp(-mean), rel=1e-4)  # label smoothing has no effect on it
     assert result.ret["ppl"] != pytest.approx(math.exp(result.ret["loss"]), rel=1e-2)
 
 
@@ -159,7 +159,7 @@ def test_sentences_longer_than_the_places_are_told_before_training_or_left_out(c
     for split in cfg["task"]["datasets"].values():
         split["too_long"] = "skip"
     found = run_task(cfg, raise_errors=True).ret
-    assert all(len(row["pred"].split()) <= 3 for row in found["preds"])  # texts end where the places do
+    assert all(len(row["pred"].split()) <= 3 for row in found["preds"])  # output ends at the last position
 
 
 def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
 
     refused("Limits takes no 'max_lenght'; did you mean 'max_length'", limits={"max_lenght": 3})
     refused("max_length must be an integer, not the string '9'", limits={"max_length": "9"})
-    refused("Limits takes no 'max_lenght'", limits={"max_lenght": 3}, search={})  # though nothing is written yet
+    refused("Limits takes no 'max_lenght'", limits={"max_lenght": 3}, search={})  # although nothing is written yet
     refused("max_extra must be at most 1000000000", limits={"max_extra": 10**20})
     refused("max_length = 3 must be at least min_length = 4", limits={"max_length": 3, "min_length": 4})
     refused("beam must be at least 1, not 0", search={"type": "alchemy.generate.BeamSearch", "beam": 0})

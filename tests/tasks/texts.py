@@ -1,4 +1,4 @@
-"""Small texts with labels, tags or relations, and the configs of the tasks that learn them."""
+"""Small texts with labels, tags or relations, and the configs of their tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKED = ["cause\tthe <e1> rain </e1> made <e2> mud </e2>", "Other\ta <e1> cat <
 
 
 def tables(root: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables of the task and of the model."""
+    """Return the tables of the task and of the model."""
     small = {"type": "alchemy.models.encoders.Recurrent", "dim": 16, "hidden": 12, "dropout": 0.0}
     if kind == "tagging":
         (root / "data.txt").write_text(BMES)

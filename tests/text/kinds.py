@@ -17,7 +17,7 @@ LINES = ["the cat sat on the mat", "the dog sat near the cat", "a dog and a cat 
 WORDS = sorted({word for line in LINES for word in line.split()})
 PURE = [
     word for word in WORDS if word.isascii() and word.isalpha()
-]  # BERT cuts where a sign is, or a Chinese character
+]  # BERT splits at punctuation and Chinese characters
 CODES = b"#version: 0.2\nt h\nth e</w>\na t</w>\nd o\ndo g</w>\nc at</w>\n"
 
 plain = st.lists(st.sampled_from(WORDS)).map(" ".join)
@@ -29,7 +29,7 @@ spaced = st.lists(st.sampled_from(WORDS)).flatmap(
 
 
 class Utf8(Tokenizer):
-    """A kind as a project may write it: bytes, with the contract's own ways for all that is not asked of it."""
+    """A custom kind: bytes, with the defaults of the base class for everything else."""
 
     def __init__(self, *, first: int = 2) -> None:
         self.first, self.size = first, first + 256
@@ -79,7 +79,7 @@ def xlnet(folder: Path) -> Any:
     return Folder(path=folder, model_type="xlnet", lower=True)
 
 
-# how it is made, texts that it knows, and what becomes of them
+# how to make it, texts that it knows, and the result
 KINDS: dict[str, tuple[Callable[[Path], Any], st.SearchStrategy[str], Callable[[str], str]]] = {
     "words": (lambda _: Words.train(LINES), spaced, lambda text: " ".join(text.split())),
     "lower": (
@@ -106,7 +106,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], st.SearchStrategy[str], Callable[[
 
 @functools.cache
 def make(kind: str) -> Any:
-    """A tokenizer of a kind; files that it was made from are gone when it is used."""
+    """A tokenizer of a kind; the files it was made from are deleted before use."""
     with tempfile.TemporaryDirectory() as folder:
         return KINDS[kind][0](Path(folder))
 

@@ -1,4 +1,4 @@
-"""The data sets that some tests need, which are no part of the project."""
+"""Datasets that some tests need, which are not part of the project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DATA = Path(os.environ.get("ALCHEMY_DATA") or Path(__file__).parents[3] / "share
 
 
 def needs(name: str) -> Path:
-    """The folder of a set; without it the test is skipped."""
+    """Return the folder of a dataset; skip the test if it is missing."""
     if not (DATA / name).is_dir():
         pytest.skip(f"the set {name} is not there: set ALCHEMY_DATA to the folder that holds it")
     return DATA / name

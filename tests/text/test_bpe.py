@@ -1,4 +1,4 @@
-"""Byte-pair encoding that is trained here."""
+"""Byte-pair encoding trained by alchemy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of sentencepiece, and folders of Hugging Face."""
+"""sentencepiece models and Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_folder_that_is_not_understood_is_refused(tmp_path: Path, files: dict[
 
 
 def old(folder: Path, **config: Any) -> Path:
-    """A model of sentencepiece as Google trained those of ALBERT and XLNet, and the config of 2019."""
+    """A sentencepiece model like those of ALBERT and XLNet, with their config of 2019."""
     controls = "[CLS],[SEP],[MASK]" if "num_hidden_groups" in config else "<cls>,<sep>,<mask>"
     trainer = import_package("sentencepiece", "test").SentencePieceTrainer
     trainer.train(
@@ -267,5 +267,5 @@ def test_special_tokens_stand_where_transformers_puts_them(tmp_path: Path, write
         row = template({key: ours.encode(text) for key, text in zip(("$A", "$B"), texts)})
         want = theirs(*texts, return_token_type_ids=True)
         assert row.ids.tolist() == want["input_ids"]
-        if write is not as_gpt:  # it has no segments; ours tell texts apart
+        if write is not as_gpt:  # it has no segments; ours distinguish the texts
             assert row.segments.tolist() == want["token_type_ids"]

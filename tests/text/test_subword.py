@@ -1,4 +1,4 @@
-"""Codes of subword-nmt, applied as subword-nmt applies them."""
+"""subword-nmt codes, applied exactly as in subword-nmt."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_multi30k_is_cut_as_it_was_published(side: str) -> None:
     cut = read(folder / "bpe10k_revisit_mmt" / f"train.{side}.gz")
     lines = read(folder / "tok" / f"train.lc.norm.tok.{side}.gz")
     tokenizer = SubwordNMT.train(lines, codes=folder / "bpe10k_revisit_mmt" / "bpe_codes.txt")
-    # one line of the set has two blanks in the middle and one at the end
+    # one line of the dataset has two spaces in the middle and one at the end
     expected = [" ".join(line.split()) for line in cut]
     assert [tokenizer.segment(line) for line in lines] == expected
     ids, lengths = tokenizer.encode_lines(lines)

@@ -1,4 +1,4 @@
-"""Vocabularies: their order, their files, and what is refused."""
+"""Vocabularies: order, files, and invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words and characters."""
+"""Word and character tokenizers."""
 
 from __future__ import annotations
 

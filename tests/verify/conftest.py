@@ -1,4 +1,4 @@
-"""The parts of the tests' own small projects, and processes that start at once."""
+"""The parts of small test projects, and fast-starting processes."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty working folder, with the parts of `project` within reach."""
+    """An empty working folder, with the parts of `project` importable."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "project"))
 
 
 @pytest.fixture(autouse=True)
 def processes(forked_runs: None) -> None:
-    """Trainings in processes of their own, forked from one that has imported everything and trained nothing."""
+    """Training runs in separate processes, forked from one that has imported everything and trained nothing."""

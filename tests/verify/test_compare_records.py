@@ -1,4 +1,4 @@
-"""Two records are equal to the bit, or it is said where they part."""
+"""Comparing records: equal to the bit, or the first difference is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example and every recipe keeps the promises, or `verify` says why that cannot be judged."""
+"""Every example and every recipe passes `verify`, or it reports why this cannot be judged."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.recipes.kitchen import FILES, SETS, name_of, set_out, shorten, small
 
 pytestmark = pytest.mark.slow
 REVIEWS = EXAMPLE.parent / "reviews"
-LINES = {"multi30k": 100, "resume_ner": 600}  # of each file of a data set, which is enough for a few updates
+LINES = {"multi30k": 100, "resume_ner": 600}  # lines of each data file, enough for a few updates
 PROMISES = {"resume": ["--updates=3", "--kill-at=2"], "determinism": ["--updates=3"], "parallel": []}
 
 
 class Target(NamedTuple):
-    """A config in the working folder, with the words that make it small."""
+    """A config in the working folder, with the overrides that make it small."""
 
     config: str
     words: list[str]

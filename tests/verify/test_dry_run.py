@@ -1,4 +1,4 @@
-"""The deep check builds the parts, takes one step, and finds what only shows when code runs."""
+"""The deep check builds the parts, makes one step, and finds errors that only occur at run time."""
 
 from pathlib import Path
 

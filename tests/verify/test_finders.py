@@ -1,4 +1,4 @@
-"""The finders try a config out: rates that grow until the loss explodes, batches that grow until memory is full."""
+"""The finders try a config: learning rates until the loss diverges, batch sizes until memory is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verify parallel`: gradients of one update, cut in several ways; and models whose gradients do depend on the cut."""
+"""`verify parallel`: gradients of one update, split in several ways; and models whose gradients depend on the split."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def checked(ranks: int = 1, train: dict[str, Any] | None = None, **model: Any) -
     cfg = config(**model)
     cfg["task"]["datasets"]["train"] |= train or {}
     if model.get("sparse"):
-        cfg["optim"] = {"type": "torch.optim.SGD", "lr": 0.1}  # Adam takes no sparse gradients
+        cfg["optim"] = {"type": "torch.optim.SGD", "lr": 0.1}  # Adam does not accept sparse gradients
     return verify_parallel(prepare_cfg(cfg), ranks=ranks)
 
 

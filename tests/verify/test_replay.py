@@ -1,4 +1,4 @@
-"""One update of a record, made again: the numbers are those of the run, and a NaN has a line."""
+"""Replaying one update of a record: the metrics equal those of the run, and a NaN is traced to a line."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_debugged_update_without_a_nan_has_no_culprit() -> None:
 
 
 def by_two(folder: Path, **data: Any) -> None:
-    """Makes the state of update 4 one of two processes, and the only one."""
+    """Make the state of update 4 one of two processes, and the only one."""
     source = folder / "state" / "u4"
     files = read(source)
     parts = files["state.json"]["parts"]

@@ -1,4 +1,4 @@
-"""`verify resume` and `verify determinism`: real processes, one of them killed; and a model that they catch."""
+"""`verify resume` and `verify determinism`: real processes, one of them killed; and a model that fails."""
 
 from __future__ import annotations
 

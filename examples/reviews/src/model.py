@@ -1,4 +1,4 @@
-"""The two models as alchemy trains them: how a batch of reviews becomes scores and a loss."""
+"""The two models: compute scores and loss for a batch of reviews."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from src import nets
 
 
 class Sentiment(AlchemyModel):
-    """What both models do with a batch; each of them brings its networks."""
+    """Base class of both models; subclasses provide the networks."""
 
     def __init__(self, members: list[nn.Module]) -> None:
         super().__init__()
-        self.model = nets.Committee(members)
+        self.model = nets.Ensemble(members)
         self.criterion = build_loss(self.criterion_cfg)
 
     def forward(self, batch: Any) -> dict[str, Any]:
@@ -23,14 +23,14 @@ class Sentiment(AlchemyModel):
 
     def loss(self, outputs: Any, batch: Any) -> Any:
         scores_MBC = outputs["scores"]
-        # every member is told its own mistakes, as if it were alone
+        # each network is trained independently of the others
         labels_MB = batch["label"].expand(len(scores_MBC), -1)
         return self.criterion(scores_MBC.flatten(0, 1), labels_MB.flatten())
 
 
 @AlchemyModel.register()
 class FastText(Sentiment):
-    """Hashed n-grams of characters, averaged; see `src.nets.FastText`."""
+    """Averaged embeddings of hashed character n-grams; see `src.nets.FastText`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class FastText(Sentiment):
 
 @AlchemyModel.register()
 class TextCNN(Sentiment):
-    """Filters over neighboring characters; see `src.nets.TextCNN`."""
+    """Convolutions over characters; see `src.nets.TextCNN`."""
 
     def __init__(
         self,

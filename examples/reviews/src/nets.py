@@ -1,6 +1,6 @@
-"""Small networks that read a review as a row of characters, alone or as a committee."""
+"""Small character-level networks, single or as an ensemble."""
 
-# M members of a committee, B reviews of a batch, L characters, G n-grams, D size of an embedding, F filters, C classes
+# M members of the ensemble, B reviews per batch, L characters, G n-grams, D embedding size, F filters, C classes
 
 from collections.abc import Sequence
 
@@ -10,28 +10,28 @@ from torch import Tensor, nn
 PAD = 0
 
 
-# torch asks whether to check sparse gradients; these are made by its own layers, so no
+# torch warns unless this is set; its own layers make the sparse gradients, so a check is not needed
 torch.sparse.check_sparse_tensor_invariants.disable()
 
 
-class Committee(nn.Module):
-    """Networks of one kind that learn each for itself and answer together, which evens out what chance taught them."""
+class Ensemble(nn.Module):
+    """An ensemble of networks that are trained independently; averaging their predictions reduces the variance."""
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
 
     def forward(self, chars_BL: Tensor) -> Tensor:
-        """The logarithms of the probabilities that each member gives, `scores_MBC`."""
+        """Return the log-probabilities of each member, `scores_MBC`."""
         return torch.stack([member(chars_BL) for member in self.members]).log_softmax(-1)
 
 
 class FastText(nn.Module):
-    """The mean of the embeddings of all n-grams of characters, and a small network on top of it.
+    """The mean of the embeddings of all character n-grams, followed by a small network.
 
-    An n-gram needs no vocabulary: a hash of its characters chooses one of `buckets` embeddings. While training, each
-    n-gram is left out with the probability `gram_dropout`, so that no single phrase can carry a review. A batch touches
-    few of the embeddings, so their gradient is sparse, and an update costs little however many buckets there are.
+    There is no vocabulary: a hash of the characters of an n-gram selects one of `buckets` embeddings. During training,
+    each n-gram is dropped with the probability `gram_dropout`, so that a review does not depend on a single phrase. A
+    batch uses few embeddings, so gradients are sparse and an update is cheap even with many buckets.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FastText(nn.Module):
 
 
 class TextCNN(nn.Module):
-    """Filters over neighboring characters; of each filter the strongest answer in the review counts."""
+    """Convolutions over characters with max pooling over the review."""
 
     def __init__(
         self, *, buckets: int, dim: int, filters: int, sizes: Sequence[int], dropout: float, char_dropout: float
@@ -63,7 +63,7 @@ class TextCNN(nn.Module):
         self.buckets, self.char_dropout = buckets, char_dropout
         self.embed = nn.Embedding(buckets, dim, padding_idx=PAD)
         nn.init.normal_(self.embed.weight, std=0.1)
-        # padding on both sides, so that a review shorter than a filter has an answer too
+        # padding on both sides, so that a review may be shorter than a filter
         self.convs = nn.ModuleList(nn.Conv1d(dim, filters, size, padding=size - 1) for size in sizes)
         self.classify = nn.Sequential(nn.Dropout(dropout), nn.Linear(filters * len(sizes), 2))
 
@@ -78,7 +78,7 @@ class TextCNN(nn.Module):
 
 
 def hash_ngrams(chars_BL: Tensor, ngrams: Sequence[int], buckets: int) -> Tensor:
-    """The bucket, from 1 on, of every n-gram of every row; PAD for one that reaches into the padding."""
+    """Return the bucket, starting at 1, of every n-gram of every row; PAD for n-grams that contain padding."""
     columns = []
     for n in ngrams:
         windows_BGn = chars_BL.unfold(1, n, 1) if n <= chars_BL.shape[1] else chars_BL.new_zeros(len(chars_BL), 0, n)

@@ -1,4 +1,4 @@
-"""A score of our own, beside the built-in accuracy."""
+"""A custom metric, in addition to the built-in accuracy."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from alchemy.pipeline import EvalPipeline
 
 @EvalPipeline.register()
 class RecallByClass(EvalPipeline):
-    """How many of each class were recognized, as `recall_<name>`; reads the rows that Accuracy hands on."""
+    """Compute the recall of each class, `recall_<name>`, from the rows that Accuracy passes on."""
 
     def __init__(self, *, names: list[str]) -> None:
         super().__init__()
@@ -16,6 +16,6 @@ class RecallByClass(EvalPipeline):
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         for label, name in enumerate(self.names):
             right = [row["pred"] == label for row in kwargs["preds"] if row["label"] == label]
-            if right:  # a few reviews, as in a trial run, may all be of one class
+            if right:  # in a trial run, the few reviews may all have the same class
                 kwargs[f"recall_{name}"] = sum(right) / len(right)
         return kwargs

@@ -1,1 +1,1 @@
-"""The parts of the command: its flags, their translation into a config, the data, the checkpoints, the results."""
+"""Parts of the command: its flags, their conversion to a config, the data, the checkpoints, the results."""

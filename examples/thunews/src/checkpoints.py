@@ -1,4 +1,4 @@
-"""The folders checkpoint-N: when one is written, what is in it, and how its weights are read again."""
+"""Write and read the checkpoint-N folders."""
 
 import json
 from pathlib import Path
@@ -20,19 +20,19 @@ HEAD = "head.safetensors"
 
 @SchedPipeline.register()
 class Steps(EndStepPipeline, EndEpochPipeline):
-    """Writes checkpoint-N every `save_steps` updates and at the end, and evaluates every `eval_steps`; 0 is never."""
+    """Write checkpoint-N every `save_steps` updates and at the end, and evaluate every `eval_steps`; 0 means never."""
 
     def __init__(self, *, output_dir: str, save_steps: int = 0, eval_steps: int = 0) -> None:
         super().__init__()
         self.output_dir, self.save_steps, self.eval_steps = Path(output_dir), save_steps, eval_steps
-        self.done = self.saved = 0  # the last updates that were looked at, and written
+        self.done = self.saved = 0  # the last update seen, and the last one written
 
     def __call__(self, *outputs: Any, **kwargs: Any) -> dict[str, Any]:
         run, update = self.run, self.run.update
         new = update != self.done and not run.mid_window
         if new and not self.done and run.group.is_main:
             forget(self.output_dir)
-        at_end = not outputs and is_last_epoch(run)  # only the end of a step has outputs
+        at_end = not outputs and is_last_epoch(run)  # outputs exist only at the end of a step
         if update != self.saved and (at_end or (new and is_due(update, self.save_steps))):
             self.saved = update
             if run.group.is_main:
@@ -58,13 +58,13 @@ def checkpoint_folder(output_dir: Path, update: int) -> Path:
 
 
 def checkpoints(output_dir: Path) -> list[Path]:
-    """All checkpoints of a folder, the oldest first."""
+    """Return all checkpoints of a folder, oldest first."""
     found = [path for path in output_dir.glob("checkpoint-*") if path.name.partition("-")[2].isdecimal()]
     return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
 
 
 def write(folder: Path, net: Any, tokenizer: Any) -> None:
-    """Encoder and tokenizer as transformers reads them, and all other weights in a file of their own."""
+    """Write encoder and tokenizer in the format of transformers, and all other weights to a separate file."""
 
     def save(new: Path) -> None:
         net.encoder.save_pretrained(new)
@@ -77,7 +77,7 @@ def write(folder: Path, net: Any, tokenizer: Any) -> None:
 
 
 def tokenizer_files(tokenizer: Any) -> dict[str, bytes]:
-    """The files of the tokenizer, which say of case what the flags have said."""
+    """Return the files of the tokenizer, with the lower-case setting of the flags."""
     files = dict(tokenizer.contents())
     if tokenizer.lower is None:
         return files
@@ -91,7 +91,7 @@ def tokenizer_files(tokenizer: Any) -> dict[str, bytes]:
 
 
 def read(folder: Path, net: Any, tokenizer: Any, kind: str) -> None:
-    """Gives a net the weights of a checkpoint."""
+    """Load the weights of a checkpoint into a net."""
     device = next(net.parameters()).device
     net.encoder = Pretrained(str(folder), tokenizer=tokenizer, kind=kind).to(device)
     try:
@@ -100,5 +100,5 @@ def read(folder: Path, net: Any, tokenizer: Any, kind: str) -> None:
     except (OSError, SafetensorError, RuntimeError) as error:
         wrong = [str(error)]
     if wrong:
-        hint = "give --model_type and the flags of the head as they were in the training: config.toml has them"
-        raise AlchemyError(f"the head does not fit: {', '.join(wrong)}", where=str(folder / HEAD), hint=hint)
+        hint = "use the same --model_type and head flags as in training: see config.toml"
+        raise AlchemyError(f"the head does not match: {', '.join(wrong)}", where=str(folder / HEAD), hint=hint)

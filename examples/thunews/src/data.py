@@ -1,4 +1,4 @@
-"""The examples of a processor as a data pipe, and the labels that they may have."""
+"""A data pipe for the examples of a processor, and the labels of a task."""
 
 import functools
 import math
@@ -13,9 +13,9 @@ from src.processors import PROCESSORS, DataProcessor, InputExample
 
 @DataPipeline.register()
 class Examples(LstDataPipeline):
-    """The examples of one split: `{"text": "..", "label": "体育"}`, and `pair` where a task has two texts.
+    """The examples of one split: `{"text": "..", "label": "体育"}`, and `pair` if the task has two texts.
 
-    They are read when they are first asked for. Those of the split `test` never have a label.
+    They are read on first use. Examples of the split `test` never have a label.
     """
 
     begins = True
@@ -31,7 +31,7 @@ class Examples(LstDataPipeline):
         processor = PROCESSORS[self.task]()
         examples = getattr(processor, f"get_{self.split}_examples")(self.data_dir)
         if not examples:
-            raise AlchemyError(f"{type(processor).__name__} finds no {self.split} examples in {self.data_dir}")
+            raise AlchemyError(f"{type(processor).__name__} found no {self.split} examples in {self.data_dir}")
         return [self._sample(processor, example) for example in examples]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -44,10 +44,10 @@ class Examples(LstDataPipeline):
         texts = {"text": example.text_a} | ({"pair": example.text_b} if processor.pairs else {})
         for name, text in texts.items():
             if not isinstance(text, str) or not text.strip():
-                raise AlchemyError(f"the {name} is {text!r}, expected one that is not empty", where=place(example))
+                raise AlchemyError(f"the {name} is {text!r}, expected non-empty text", where=place(example))
         if example.text_b is not None and not processor.pairs:
-            hint = f"write pairs = True in {type(processor).__name__}"
-            raise AlchemyError("it has a second text, which would not be read", where=place(example), hint=hint)
+            hint = f"set pairs = True in {type(processor).__name__}"
+            raise AlchemyError("the example has a second text, which would be ignored", where=place(example), hint=hint)
         return texts if self.split == "test" else texts | {"label": self._label(processor, example)}
 
     def _label(self, processor: DataProcessor, example: InputExample) -> str | float:
@@ -55,18 +55,18 @@ class Examples(LstDataPipeline):
             return number(example)
         if example.label not in self.labels:
             near = did_you_mean(str(example.label), self.labels)
-            hint = near or f"they are {', '.join(self.labels[:12])}"
-            raise AlchemyError(f"the label {example.label!r} is none of the task", where=place(example), hint=hint)
+            hint = near or f"expected one of {', '.join(self.labels[:12])}"
+            raise AlchemyError(f"unknown label {example.label!r}", where=place(example), hint=hint)
         return example.label
 
 
 def place(example: InputExample) -> str:
-    """File and line of an example, where its processor tells them; else its name."""
+    """Return the file and line of an example if its processor provides them, else its guid."""
     return example.where or example.guid
 
 
 def number(example: InputExample) -> float:
-    """The target of a regression."""
+    """Return the target of a regression."""
     try:
         value = float(example.label)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -77,7 +77,7 @@ def number(example: InputExample) -> float:
 
 
 def labels_of(task: str, data_dir: str) -> list[str]:
-    """The labels of a task, in their order: of the processor, of labels.txt, else those of the training data."""
+    """Return the labels of a task in order: from the processor, labels.txt, or the training data."""
     processor = PROCESSORS[task]()
     if processor.output_mode == "regression":
         return []

@@ -1,4 +1,4 @@
-"""What each family of pretrained models wants: padding and case; and the heads that can stand on it."""
+"""Padding and case settings of each family of pretrained models, and the available heads."""
 
 import argparse
 import json
@@ -8,12 +8,12 @@ from typing import Any
 from alchemy.errors import AlchemyError
 
 HEADS = ("cnn", "lstm", "gru", "rcnn")
-KEPT_FREE = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}  # places of a text that these models do not use
-CASED_BY_FLAG = ("albert", "xlnet")  # with a model of sentencepiece, as BERT with a vocab.txt
+KEPT_FREE = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}  # positions that these models do not use
+CASED_BY_FLAG = ("albert", "xlnet")  # sentencepiece models; BERT with a vocab.txt behaves the same
 
 
 def split_type(model_type: str) -> tuple[str, str]:
-    """The kind of model, and its head.
+    """Split a model type into the kind of model and its head.
 
     >>> split_type("bert_cnn"), split_type("xlm-roberta"), split_type("big_bird")
     (('bert', 'cnn'), ('xlm-roberta', ''), ('big_bird', ''))
@@ -23,7 +23,7 @@ def split_type(model_type: str) -> tuple[str, str]:
 
 
 def head_table(head: str, args: argparse.Namespace) -> dict[str, Any]:
-    """The table [model.head]."""
+    """Return the table [model.head]."""
     match head:
         case "cnn":
             settings = {"filter_sizes": args.filter_sizes, "filter_num": args.filter_num}
@@ -38,13 +38,13 @@ def head_table(head: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def padding(kind: str) -> dict[str, Any]:
-    """XLNet reads a text up to its end: what is padded stands in front, in a segment of its own."""
+    """Return the padding settings: XLNet is padded on the left, with a separate segment id."""
     return {"left": True, "segment": 4} if kind == "xlnet" else {}
 
 
 def tokenizer_table(kind: str, folder: Path, lower: bool) -> dict[str, Any]:
-    """The tokenizer of a folder; `lower` is --do_lower_case, which counts where the files say nothing else."""
-    said = _says_lower(folder)
+    """Return the tokenizer table of a folder; `lower` (--do_lower_case) applies unless the files specify it."""
+    said = _read_lower(folder)
     whole, wordpiece = ((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
     table: dict[str, Any] = {"type": "alchemy.text.Folder", "path": str(folder)}
     if not whole and not wordpiece and kind in CASED_BY_FLAG:
@@ -56,8 +56,8 @@ def tokenizer_table(kind: str, folder: Path, lower: bool) -> dict[str, Any]:
     return table
 
 
-def _says_lower(folder: Path) -> bool | None:
-    """Whether the files of a tokenizer say that text is made lower-case; None where they say nothing of it."""
+def _read_lower(folder: Path) -> bool | None:
+    """Return whether the files of a tokenizer enable lower-casing, or None if they do not specify it."""
     normalizer = read_json(folder / "tokenizer.json").get("normalizer")
     if normalizer is None:
         said: bool | None = read_json(folder / "tokenizer_config.json").get("do_lower_case")
@@ -67,10 +67,10 @@ def _says_lower(folder: Path) -> bool | None:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """What a file says; nothing where there is none."""
+    """Return the content of a JSON file, or an empty dict if it is missing."""
     if not file.is_file():
         return {}
     try:
         return dict(json.loads(file.read_bytes()))
     except (ValueError, TypeError) as error:
-        raise AlchemyError(f"it is no JSON: {error}", where=str(file)) from error
+        raise AlchemyError(f"invalid JSON: {error}", where=str(file)) from error

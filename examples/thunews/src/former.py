@@ -1,9 +1,12 @@
-"""What a new training replaces: it is kept aside until the first update, and put back if none is made."""
+"""Keep the output that a new training run replaces until its first update; restore it if the run fails before."""
 
 import shutil
 from pathlib import Path
 
-ASIDE, GONE = ".before", ".checkpoint-before"  # the second one counts as the rest of a checkpoint, which nobody misses
+ASIDE, GONE = (
+    ".before",
+    ".checkpoint-before",
+)  # GONE looks like an unfinished checkpoint, which can be removed
 
 
 def set_aside(paths: list[Path], output: Path) -> None:
@@ -13,7 +16,7 @@ def set_aside(paths: list[Path], output: Path) -> None:
 
 
 def put_back(output: Path) -> bool:
-    """Puts former things in the place of what a training has begun to write; whether there were any."""
+    """Restore the former output in place of the new one; return whether there was any."""
     aside = output / ASIDE
     if not aside.is_dir():
         return False
@@ -25,10 +28,10 @@ def put_back(output: Path) -> bool:
 
 
 def forget(output: Path) -> None:
-    """Removes former things: a training has begun in their place."""
+    """Remove the former output, once the new training run has made an update."""
     if (output / ASIDE).is_dir():
         remove(output / GONE)
-        (output / ASIDE).rename(output / GONE)  # at once: what is half removed must not be put back
+        (output / ASIDE).rename(output / GONE)  # rename first: partly removed output must not be restored
         remove(output / GONE)
 
 

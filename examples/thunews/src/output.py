@@ -1,4 +1,4 @@
-"""What --output_dir holds, and whether a training may begin in it, goes on there, or is over already."""
+"""Inspect --output_dir and decide whether to start training, to resume it, or to reject the folder."""
 
 import argparse
 from fnmatch import fnmatch
@@ -18,9 +18,9 @@ from src.checkpoints import checkpoints
 from src.scoring import PREDICTED, SCORES
 
 CONFIG, RECORDS = "config.toml", "records"
-PARTS = ".checkpoint-*"  # of checkpoints that were being written when a training was killed
-ANEW = "begin anew with --overwrite_output_dir, or leave out --do_train to use the checkpoints that are there"
-# keys of the config that leave every weight as it is: a training goes on, whatever they are now
+PARTS = ".checkpoint-*"  # unfinished checkpoints of a killed run
+ANEW = "start over with --overwrite_output_dir, or remove --do_train to use the existing checkpoints"
+# config keys that do not affect the weights: training can resume with other values
 WITHOUT_EFFECT = ("tag", "log_every", "task.overwrite_cache", "task.datasets.dev.*", "task.datasets.test.*")
 FLAGS = {
     "backward.period": "gradient_accumulation_steps",
@@ -47,20 +47,20 @@ FLAGS = {
 
 
 class Plan(NamedTuple):
-    """Whether there is something to train, and the record that it goes on with, if there is one."""
+    """Whether to train, and the record to resume, if any."""
 
     train: bool
     record: Path | None = None
 
 
 def plan(args: argparse.Namespace, document: Document) -> Plan:
-    """Looks at the output folder, and makes it ready; one that holds something else is refused."""
+    """Prepare the output folder; raise an error if it contains anything else."""
     output = Path(args.output_dir).expanduser()
     if not args.do_train:
         return Plan(False)
     if (folder := running(output)) is not None:
-        hint = "wait for it, or end it with `alchemy stop`"
-        raise AlchemyError(f"{folder} is still running, as process {read_info(folder)['pid']}", hint=hint)
+        hint = "wait for it to finish, or stop it with `alchemy stop`"
+        raise AlchemyError(f"{folder} is still running (process {read_info(folder)['pid']})", hint=hint)
     if holds_something(output):
         record = None if args.overwrite_output_dir else training_in(output, document)
         if record is not None and status_of(record) == "finished":
@@ -69,9 +69,9 @@ def plan(args: argparse.Namespace, document: Document) -> Plan:
         if record is not None and newest_valid(record / "state")[0] is not None:
             return Plan(True, record)
         if record is not None:
-            print(f"{record} was interrupted before its first state: the training begins anew")
+            print(f"{record} was interrupted before its first checkpoint: training starts over")
         former.set_aside(written(output), output)
-    for path in written(output):  # of a training that has failed at once: nothing that is worth keeping
+    for path in written(output):  # left by a run that failed at its start
         former.remove(path)
     output.mkdir(parents=True, exist_ok=True)
     write_atomic(output / CONFIG, dumps(document))
@@ -79,62 +79,64 @@ def plan(args: argparse.Namespace, document: Document) -> Plan:
 
 
 def running(output: Path) -> Path | None:
-    """The record that another process writes in a folder."""
+    """Return the record in a folder that another process is writing, if any."""
     return next((folder for folder in folders(output / RECORDS) if status_of(folder) == "running"), None)
 
 
 def holds_something(output: Path) -> bool:
-    """Whether anything would be lost: a run that failed before its first state leaves nothing that is worth keeping."""
+    """Return whether overwriting would lose anything. Output of a run without a checkpoint is not worth keeping."""
     names = {path.name for path in output.iterdir() if not fnmatch(path.name, PARTS)} if output.is_dir() else set()
     return bool(names - {CONFIG, RECORDS}) or any((output / RECORDS).glob("*/state/u*"))
 
 
 def written(output: Path) -> list[Path]:
-    """What the command has written, and nothing else that somebody keeps there."""
+    """Return the files that the command has written, without other files of the folder."""
     files = [output / name for name in (CONFIG, RECORDS, SCORES, PREDICTED)]
     return [*checkpoints(output), *output.glob(PARTS), *(path for path in files if path.exists())]
 
 
 def training_in(output: Path, document: Document) -> Path:
-    """The record of the training that a folder holds, which must have had the same flags."""
+    """Return the record of the training run in a folder; raise an error if its flags differ."""
     configs = {folder: folder / "cfg.toml" for folder in sorted(folders(output / RECORDS), reverse=True)}
     read = {folder: prepare_cfg(file) for folder, file in configs.items() if file.is_file()}
     found = next((row for row in read.items() if row[1].get("runner") == document.get("runner")), None)
     if found is None:
-        raise AlchemyError(f"{output} is not empty, and no training is recorded there", hint=ANEW)
+        raise AlchemyError(f"{output} is not empty and contains no record of a training run", hint=ANEW)
     record, before = found
     odd = other_flags(before, document)
     if odd:
-        hint = f"give them as they were, {ANEW}"
-        raise AlchemyError(f"{output} holds a training with other flags: {'; '.join(odd)}", hint=hint)
+        hint = f"use the same flags, {ANEW}"
+        raise AlchemyError(f"{output} contains a training run with other flags: {'; '.join(odd)}", hint=hint)
     return record
 
 
 def other_flags(before: Document, now: Document) -> list[str]:
-    """The flags that make another training of it: `learning_rate was 0.01, is 0.02`."""
+    """Return the relevant differences between the flags: `learning_rate was 0.01, is 0.02`."""
     rows = differences(before, now)
     odd = [row for row in rows if not any(fnmatch(row[0], pattern) for pattern in WITHOUT_EFFECT)]
-    return list(dict.fromkeys(f"{flag_of(key)} was {shown(was)}, is {shown(new)}" for key, was, new in odd))
+    return list(
+        dict.fromkeys(f"{flag_of(key)} was {format_value(was)}, is {format_value(new)}" for key, was, new in odd)
+    )
 
 
 def flag_of(key: str) -> str:
-    """The flag that a key of the config comes from; most have the name of the key."""
+    """Return the flag that sets a config key; most have the name of the key."""
     return next((flag for pattern, flag in FLAGS.items() if fnmatch(key, pattern)), key.rpartition(".")[2])
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     return "not given" if type(value) is object else str(value)
 
 
 def refuse_if_complete(args: argparse.Namespace, output: Path) -> None:
-    """A training that is over may still lack results; where it does not, there is nothing to do."""
+    """Raise an error if neither training nor results are missing."""
     wanted = [name for name, yes in ((SCORES, args.do_eval), (PREDICTED, args.do_predict)) if yes]
     if all((output / name).is_file() for name in wanted):
-        raise AlchemyError(f"{output} holds the whole training of these flags, and its results", hint=ANEW)
+        raise AlchemyError(f"{output} already contains the finished run of these flags, and its results", hint=ANEW)
 
 
 def trained_labels(output: Path) -> list[str] | None:
-    """The labels that the checkpoints in a folder were trained with."""
+    """Return the labels that the checkpoints in a folder were trained with."""
     file = output.expanduser() / CONFIG
     table: Any = prepare_cfg(file)["task"] if file.is_file() else {}
     return list(table["labels"]) if "labels" in table else None

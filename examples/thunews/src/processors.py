@@ -1,6 +1,6 @@
-"""The tasks that --task_name can name: a class for each, which reads the examples of its data set.
+"""Tasks for --task_name: one class each, which reads the examples of its dataset.
 
-A data set of yours is one more class below::
+To add a dataset, add a class below::
 
     @processor("Reviews")
     class Reviews(DataProcessor):
@@ -27,7 +27,7 @@ PROCESSORS: dict[str, type["DataProcessor"]] = {}
 
 
 def processor(name: str) -> Callable[[type["DataProcessor"]], type["DataProcessor"]]:
-    """Gives a class the name by which --task_name finds it; case does not count."""
+    """Register a class under a case-insensitive name for --task_name."""
 
     def register(kind: type["DataProcessor"]) -> type["DataProcessor"]:
         PROCESSORS[name.lower()] = kind
@@ -37,7 +37,7 @@ def processor(name: str) -> Callable[[type["DataProcessor"]], type["DataProcesso
 
 
 class InputExample(NamedTuple):
-    """One text, or two, and its label; of what is to be predicted none. `where` is its file and line."""
+    """One or two texts and their label, or None for prediction. `where` is the file and line."""
 
     guid: str
     text_a: str
@@ -47,7 +47,7 @@ class InputExample(NamedTuple):
 
 
 class DataProcessor:
-    """Reads the examples of a data set. `pairs` says that all examples have a `text_b`."""
+    """Base class that reads the examples of a dataset. If `pairs` is set, all examples have a `text_b`."""
 
     output_mode: ClassVar[Literal["classification", "regression"]] = "classification"
     pairs: ClassVar[bool] = False
@@ -62,18 +62,18 @@ class DataProcessor:
         raise NotImplementedError(f"{type(self).__name__} must define get_test_examples(data_dir)")
 
     def get_labels(self) -> list[str] | None:
-        """The names of the classes; None where labels.txt in the data folder, or the training data, tell them."""
+        """Return the class names, or None to take them from labels.txt in the data folder or from the training data."""
         return None
 
     def read_csv(
         self, data_dir: str, name: str, *, text: str | int = "text", pair: str | int = "", label: str | int = ""
     ) -> list[InputExample]:
-        """The rows below the header of `name`.csv, or `name`.csv.gz: columns by their names, or numbers from 0."""
+        """Read `name`.csv or `name`.csv.gz, which has a header; columns are names, or indices from 0."""
         file = table_file(data_dir, name)
         kind: Literal["single", "regression"] = "regression" if self.output_mode == "regression" else "single"
         try:
             rows = TextClassification(str(file), text=text, pair=pair, label=label, kind=kind, header=True)
-        except AlchemyError as error:  # of what could be set in a config, no flag can do anything
+        except AlchemyError as error:  # drop hints to set config options that no flag can set
             hint = re.sub(r"((, or|;) )?set \w+ = .*", "", error.problem.hint)
             raise AlchemyError(error.problem.message, where=error.problem.where, hint=hint) from error
         return [
@@ -84,7 +84,7 @@ class DataProcessor:
 
 @processor("THUNews")
 class THUNews(DataProcessor):
-    """News in Chinese: train.csv and dev.csv have the columns `labels,text`, test.csv has texts in its first."""
+    """Chinese news: train.csv and dev.csv have the columns `labels,text`, test.csv has a column `text`."""
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         return self.read_csv(data_dir, "train", label="labels")
@@ -97,21 +97,21 @@ class THUNews(DataProcessor):
 
 
 def text_column(file: Path) -> str | int:
-    """The column `text` of a table; where there is none the first one, and a warning says so."""
+    """Return the column `text` of a table; if it is missing, warn and return the first column."""
     with open_text(file, newline="") as lines:
         names = next(csv.reader(lines), [])
     if not names or "text" in names:
         return "text"
-    told = "{} has no column 'text': the first one is read, and the first line, {!r}, is taken for its name"
+    told = "{} has no column 'text': reading the first column, with the first line, {!r}, as its name"
     logger.warning(told, file, names[0])
     return 0
 
 
 def table_file(data_dir: str, name: str) -> Path:
-    """`name`.csv of a data folder, or `name`.csv.gz."""
+    """Return the path of `name`.csv or `name`.csv.gz in a data folder."""
     folder = Path(data_dir).expanduser()
     there = next((file for file in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if file.is_file()), None)
     if there is None:
-        what = f"{folder} has no {name}.csv or {name}.csv.gz" if folder.is_dir() else f"there is no folder {folder}"
-        raise AlchemyError(what, hint="--data_dir names the folder of the data")
+        what = f"{folder} has no {name}.csv or {name}.csv.gz" if folder.is_dir() else f"folder not found: {folder}"
+        raise AlchemyError(what, hint="set --data_dir to the folder of the data")
     return there

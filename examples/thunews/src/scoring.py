@@ -1,4 +1,4 @@
-"""What follows a training: checkpoints are scored, the best of them predicts, and both are written down."""
+"""Evaluate checkpoints, predict with the best one, and write the results."""
 
 import csv
 import io
@@ -16,14 +16,14 @@ from alchemy.runner import prepare
 from src.checkpoints import read
 
 SCORES, PREDICTED = "eval_results.txt", "predicted.csv"
-NAMES = {"accuracy": "acc", "macro_f1": "f1"}  # as eval_results.txt has always called them
+NAMES = {"accuracy": "acc", "macro_f1": "f1"}  # their traditional names in eval_results.txt
 
 
 @AlchemyRunner.register()
 class Score(AlchemyRunner):
-    """Scores the split `dev` with each of the `checkpoints`, and predicts `test` with the best, or only, one.
+    """Evaluate each of the `checkpoints` on the split `dev`, and predict `test` with the best one.
 
-    With several, each gets its scores into its own folder; those of the last go to `output_dir` too.
+    If there are several, the scores of each are written to its folder, and those of the last one also to `output_dir`.
     """
 
     def __init__(
@@ -74,22 +74,22 @@ class Score(AlchemyRunner):
         if context.group.is_main:
             output = self.output_dir / PREDICTED
             write_atomic(output, table(rows, context.task.labels))
-            logger.info("{}: {} predictions are in {}", folder.name, len(rows), output)
+            logger.info("{}: wrote {} predictions to {}", folder.name, len(rows), output)
 
 
 def results(scores: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of an evaluation under the names of eval_results.txt."""
+    """Return the metrics of an evaluation under their names in eval_results.txt."""
     found = {NAMES.get(name, name): value for name, value in numbers_in(scores).items()}
     return found | ({"acc_and_f1": (found["acc"] + found["f1"]) / 2} if "acc" in found else {})
 
 
 def goodness(scores: Mapping[str, float]) -> float:
-    """The more the better: accuracy, or a small error of numbers."""
+    """Return a score to maximize: the accuracy, or the negative error of a regression."""
     return scores["acc"] if "acc" in scores else -scores["mse"]
 
 
 def table(rows: list[dict[str, Any]], labels: list[str]) -> str:
-    """Predictions as csv, in the order of the data: index and name of the class, or a number.
+    """Return predictions as CSV, in data order: index and name of the class, or a number.
 
     >>> table([{"text": "..", "pred": "b", "prob": 0.5}], ["a", "b"])
     'pred,label,prob\\n1,b,0.5\\n'

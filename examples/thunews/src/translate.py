@@ -1,4 +1,4 @@
-"""The flags as a config of alchemy."""
+"""Convert the flags to an alchemy config."""
 
 import argparse
 from pathlib import Path
@@ -9,12 +9,12 @@ from alchemy.text import Tokenizer
 from src.families import KEPT_FREE, head_table, padding, read_json, split_type, tokenizer_table
 from src.processors import PROCESSORS
 
-NEVER = 10**9  # updates between two log lines that nobody wants
+NEVER = 10**9  # effectively disables logging
 IDENTITY = ("model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path")
 
 
 def training(args: argparse.Namespace, labels: list[str]) -> dict[str, Any]:
-    """The whole experiment: what is trained on, scored and predicted, with which model, and how."""
+    """Return the config of the whole experiment."""
     kind, head = split_type(args.model_type)
     model = folder_of(args.model_name_or_path, args)
     options = other_config(args, model)
@@ -47,19 +47,19 @@ def training(args: argparse.Namespace, labels: list[str]) -> dict[str, Any]:
             "max_grad_norm": args.max_grad_norm,
         },
         "sched": schedule(args, output),
-        # what a run that was interrupted goes on from; checkpoint-N is for others to read
+        # for resuming; checkpoint-N is for other programs
         "checkpoint": {"every": {"updates": args.save_steps} if args.save_steps > 0 else {"epochs": 1, "minutes": 30}},
         **({"precision": {"dtype": "fp16"}} if args.fp16 and args.fp16_opt_level != "O0" else {}),
     }
 
 
 def scoring(cfg: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """The config that scores and predicts what was trained, with model and tokenizer of a checkpoint."""
+    """Return the config that evaluates and predicts with the model and tokenizer of a checkpoint."""
     splits = {name: table for name, table in cfg["task"]["datasets"].items() if name != "train"}
     tokenizer = {**cfg["task"]["tokenizer"], "path": str(checkpoint)}
-    tokenizer.pop("lower", None)  # the files of the checkpoint say what the training did
+    tokenizer.pop("lower", None)  # the files of the checkpoint contain the settings of the training run
     encoder = {**cfg["model"]["encoder"], "path": str(checkpoint)}
-    encoder.pop("options", None)  # they are in the config.json of the checkpoint
+    encoder.pop("options", None)  # included in the config.json of the checkpoint
     kept = {name: cfg[name] for name in ("seed", "plugins", "precision") if name in cfg}
     return {
         "tag": f"{cfg['tag']}, scored",
@@ -98,7 +98,7 @@ def task(args: argparse.Namespace, kind: str, labels: list[str]) -> dict[str, An
 
 
 def splits(args: argparse.Namespace) -> list[str]:
-    """The splits that the flags ask for."""
+    """Return the splits that the flags require."""
     wanted = {
         "train": args.do_train,
         "dev": args.do_eval or (args.do_train and args.evaluate_during_training),
@@ -136,47 +136,47 @@ def schedule(args: argparse.Namespace, output: Path) -> dict[str, Any]:
 
 
 def folder_of(name: str, args: argparse.Namespace) -> Path:
-    """A folder on this machine: as it was named, or below --cache_dir."""
+    """Return a local folder: the path itself, or below --cache_dir."""
     places = [Path(name).expanduser(), *([Path(args.cache_dir).expanduser() / name] if args.cache_dir else [])]
     found = next((place for place in places if place.is_dir()), None)
     if found is None:
-        hint = "give a folder on this machine: nothing is downloaded"
-        raise AlchemyError(f"there is no folder {' or '.join(map(repr, map(str, places)))}", hint=hint)
+        hint = "pass a local folder: nothing is downloaded"
+        raise AlchemyError(f"folder not found: {' or '.join(map(repr, map(str, places)))}", hint=hint)
     return found.resolve()
 
 
 def other_config(args: argparse.Namespace, model: Path) -> dict[str, Any]:
-    """What --config_name says otherwise than the config.json of the model."""
+    """Return the values of --config_name that differ from the config.json of the model."""
     if not args.config_name:
         return {}
-    told, own = (read_json(folder / "config.json") for folder in (folder_of(args.config_name, args), model))
-    odd = {key: value for key, value in told.items() if value is not None and value != own.get(key)}
+    new, own = (read_json(folder / "config.json") for folder in (folder_of(args.config_name, args), model))
+    odd = {key: value for key, value in new.items() if value is not None and value != own.get(key)}
     return {key: value for key, value in odd.items() if key not in IDENTITY}
 
 
 def check_model(args: argparse.Namespace, kind: str, model: Path, options: dict[str, Any]) -> None:
-    """Tells at once what would come to light in the middle of a training, or never."""
+    """Raise an error for settings that would fail only during training, or silently."""
     if args.num_train_epochs <= 0 and args.max_steps <= 0:
-        raise AlchemyError(f"--num_train_epochs={args.num_train_epochs:g} trains nothing", hint="give more than 0")
+        raise AlchemyError(f"--num_train_epochs={args.num_train_epochs:g} trains nothing", hint="pass a value above 0")
     if 0 < args.max_steps < args.warmup_steps:
-        hint = "the rate would never reach its height"
+        hint = "the learning rate would never reach its peak"
         raise AlchemyError(f"--warmup_steps={args.warmup_steps} is more than --max_steps={args.max_steps}", hint=hint)
-    told = read_json(model / "config.json") | options
-    if told.get("model_type", kind) != kind:
-        hint = f"give --model_type={told['model_type']}, alone or with a head as {told['model_type']}_cnn"
+    config = read_json(model / "config.json") | options
+    if config.get("model_type", kind) != kind:
+        hint = f"pass --model_type={config['model_type']}, optionally with a head: {config['model_type']}_cnn"
         where = str(model / "config.json")
-        raise AlchemyError(f"the model is a {told['model_type']!r}, not a {kind!r}", where=where, hint=hint)
-    places = told.get("max_position_embeddings") or 0
+        raise AlchemyError(f"the model is a {config['model_type']!r}, not a {kind!r}", where=where, hint=hint)
+    places = config.get("max_position_embeddings") or 0
     most = places - KEPT_FREE.get(kind, 0)
     if places > 0 and args.max_seq_length > most:
-        hint = f"give --max_seq_length={most} or less"
-        raise AlchemyError(f"--max_seq_length={args.max_seq_length}, and the model reads {most} tokens", hint=hint)
+        hint = f"pass --max_seq_length={most} or less"
+        raise AlchemyError(f"--max_seq_length={args.max_seq_length} exceeds the {most} tokens of the model", hint=hint)
 
 
 def check_room(args: argparse.Namespace, tokenizer: Tokenizer) -> None:
-    """Tells where special tokens would leave nothing of a text."""
+    """Raise an error if special tokens leave no room for text."""
     words = tokenizer.template(PROCESSORS[args.task_name].pairs).split()
     around = sum(not word.startswith("$") for word in words)
     if args.max_seq_length <= around:
-        text = f"--max_seq_length={args.max_seq_length} has no room for a text beside {around} special tokens"
-        raise AlchemyError(text, hint=f"give {around + 1} or more")
+        text = f"--max_seq_length={args.max_seq_length} leaves no room for text next to {around} special tokens"
+        raise AlchemyError(text, hint=f"pass {around + 1} or more")

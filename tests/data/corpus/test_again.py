@@ -1,4 +1,4 @@
-"""Building a corpus again, at once with another process, and killed: the whole or nothing."""
+"""Rebuilding a corpus, concurrent builds, and killed builds: all or nothing."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_only_one_process_builds_a_name(tmp_path: Path, side: str) -> None:
 
     recipe = Recipe(tmp_path / "c", {side: [text]})
     build(recipe, on_part=second)
-    assert told == [1]  # refused
+    assert told == [1]  # rejected
     assert texts(Corpus(recipe.name(side))) == TEXT
 
 
@@ -117,7 +117,7 @@ build(Recipe(Path(sys.argv[1]), {"en": [sys.argv[2]], "de": [sys.argv[3]]}), wor
 
 @pytest.mark.slow
 def test_a_build_that_is_killed_leaves_the_whole_or_nothing(tmp_path: Path) -> None:
-    """60 kills at random moments, of the whole build or only of the process that leads it; the next one sees to it."""
+    """60 kills at random moments, of the whole build or only of its main process; the next build recovers."""
     draw = random.Random(0)
     lines = [" ".join(draw.choices(TEXT[0].split() + TEXT[4].split(), k=9)) for _ in range(3000)]
     sides = {side: [written(tmp_path / f"t.{side}", lines[::step])] for side, step in (("en", 1), ("de", -1))}
@@ -132,9 +132,9 @@ def test_a_build_that_is_killed_leaves_the_whole_or_nothing(tmp_path: Path) -> N
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(draw.uniform(0, 1.2 * seconds))  # on a busy machine most kills come early: nothing depends on it
+        time.sleep(draw.uniform(0, 1.2 * seconds))  # on a busy machine, most kills come early; nothing depends on it
         (os.killpg if number % 2 else os.kill)(process.pid, signal.SIGKILL)
-        assert process.wait() in (0, -signal.SIGKILL)  # else it was not the kill that ended it
+        assert process.wait() in (0, -signal.SIGKILL)  # otherwise something else ended it
         process.stdout.close()
         for side in sides:
             with contextlib.suppress(AlchemyError):  # there is none

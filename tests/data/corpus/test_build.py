@@ -1,4 +1,4 @@
-"""Building a corpus: the same bytes however it is cut, all or nothing when it is killed, one error for bad input."""
+"""Building a corpus: the same bytes for any chunking, all or nothing when killed, one error for invalid input."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_every_kind_of_file_gives_the_same_sentences(
 )
 def test_pieces_of_a_file_are_its_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[str], piece: int) -> None:
     path = tmp_path_factory.mktemp("pieces") / "t.txt"
-    written(path, ["", *lines])  # a first line that is empty, so that nothing looks like a byte order mark
+    written(path, ["", *lines])  # an empty first line, so that nothing looks like a byte order mark
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_sources, "PIECE_BYTES", piece)
         source = get_reader(path, "text")
@@ -249,7 +249,7 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, workers: int) -> None:
-    """A limit on the size of files stands in for a disk that is full; the same error comes of both."""
+    """A limit on the file size simulates a full disk; both cause the same error."""
     text = written(tmp_path / "t.txt", TEXT * 1000)
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""A corpus of 2 GB of text: built and trained on with memory that does not grow with it."""
+"""A corpus of 2 GB of text: memory for building and training does not grow with it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bench.data import MIB, anonymous
 from tests.toy import config
 
 GIB = 2**30
-BUILDING, TRAINING = 400 * MIB, 1200 * MIB  # the most anonymous memory, of all processes; torch alone has 300
+BUILDING, TRAINING = 400 * MIB, 1200 * MIB  # peak anonymous memory of all processes; torch alone needs 300
 
 
 def written(path: Path, size: int) -> int:
-    """Random words of a vocabulary of 20,000, in lines of 5 to 34; how many lines."""
+    """Write lines of 5 to 34 random words from a vocabulary of 20,000; return the number of lines."""
     draw = np.random.default_rng(0)
     words = np.array([f"w{number}" for number in range(20_000)], dtype=object)
     block = "".join(f"{' '.join(words[draw.zipf(1.3, n) % 20_000])}\n" for n in draw.integers(5, 35, 100_000)).encode()

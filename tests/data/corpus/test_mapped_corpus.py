@@ -1,4 +1,4 @@
-"""A corpus that is read in place: views, not copies; any worker may read it; batches padded in one go."""
+"""A memory-mapped corpus: views instead of copies, readable by any worker, batches padded in one operation."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_damaged_corpus_is_refused(tmp_path: Path, suffix: str, content: bytes
     path = corpus_path(tmp_path / "c", suffix)
     whole = path.read_bytes()
     path.unlink()
-    if content is not None and content[:2] == b'{"' and b"format" not in content:  # one wrong field
+    if content is not None and content[:2] == b'{"' and b"format" not in content:  # one invalid field
         content = json.dumps(json.loads(whole) | json.loads(content)).encode()
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Training on a mapped corpus by a budget of tokens: every sample once an epoch, resumed to the bit, cut by ranks."""
+"""Training on a mapped corpus with a token budget: every sample once per epoch, exact resume, split among ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.toy import config
 
 
 class Bag(AlchemyModel):
-    """Guesses the words of a sentence from the ones before, with dropout."""
+    """Predict the words of a sentence from the previous ones, with dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,10 +93,10 @@ def test_a_corpus_that_was_built_anew_from_other_text_is_refused(corpus: Path, t
     build(Recipe(copy, files | {"de": [backwards]}))  # the same words
     with pytest.raises(AlchemyError, match=r"the training data had contents = .* and now has .*--allow data"):
         resume(record, device=[-1], raise_errors=True)
-    build(Recipe(copy, files | {"en": files["de"]}))  # as many sentences, of other words
+    build(Recipe(copy, files | {"en": files["de"]}))  # the same number of sentences, with other words
     with pytest.raises(AlchemyError, match=r"gives 'source' different ids than .*tokenizer/source"):
         resume(record, device=[-1], raise_errors=True)
-    assert status_of(record) == "stopped"  # as it was: nothing has failed
+    assert status_of(record) == "stopped"  # unchanged: nothing has failed
     build(Recipe(copy, files))
     resume(record, device=[-1], raise_errors=True)
     assert verify_ledger(record).holds

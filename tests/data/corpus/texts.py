@@ -1,4 +1,4 @@
-"""Small texts, and the corpora that tests build of them."""
+"""Small texts, and the corpora that tests build from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def one(out: Path, *files: Path, workers: int = 1, **options: Any) -> Corpus:
 
 
 def texts(corpus: Corpus) -> list[str]:
-    """The sentences, read back by the tokenizer beside the corpus."""
+    """Return the sentences, decoded with the tokenizer of the corpus."""
     tokenizer = load_tokenizer(corpus.path.with_name(corpus.manifest.tokenizer["folder"]))
     return [tokenizer.decode(ids) for ids in corpus]
 

@@ -1,4 +1,4 @@
-"""The encoding of a file, found from its bytes."""
+"""Detecting the encoding of a file from its bytes."""
 
 import pytest
 

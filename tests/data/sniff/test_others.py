@@ -1,4 +1,4 @@
-"""Files of tags, parallel texts, and which file is for what."""
+"""Tag files, parallel text, and the role of each file."""
 
 import pytest
 

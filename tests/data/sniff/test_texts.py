@@ -1,4 +1,4 @@
-"""Tables of texts and labels as strangers write them: what is found, and that the processor reads the same rows."""
+"""Tables of text and labels in many formats: the detected format, and that the processor reads the same rows."""
 
 import csv
 import gzip
@@ -44,7 +44,7 @@ def turned(rows):
 
 
 NUMBERED = [(number, *row) for number, row in enumerate(ROWS)]
-# name of the file, its text, what the config gets beside the path
+# file name, content, detected options besides the path
 FILES = {
     "csv": ("a.csv", table(ROWS, ("text", "label")), {"text": "text", "label": "label"}),
     "csv, label first": ("a.csv", table(turned(ROWS), ("label", "text")), {"text": "text", "label": "label"}),
@@ -102,7 +102,7 @@ def look(path, **asked):
 
 
 def rows_of(finding, split="train"):
-    """The rows as the processor of the config reads them."""
+    """Return the rows as the processor of the config reads them."""
     own = dict(finding.splits[split])
     options = finding.shared | {key: value for key, value in own.items() if key != "path"}
     return [(row["text"], row["label"]) for row in TextClassification(own["path"], **options)]

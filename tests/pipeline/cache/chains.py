@@ -1,4 +1,4 @@
-"""Chains for the tests of the cache, made of tables and in Python, and the project that they belong to."""
+"""Chains for the tests of the cache, built from tables and in Python, and their project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.lst import SequenceWrapper
 from alchemy.text import Words
 
-CALLS: list[Any] = []  # what the functions below were called with
+CALLS: list[Any] = []  # the arguments of the functions below
 
 WORDS = """
 from functools import lru_cache
@@ -49,7 +49,7 @@ def write(name: str, text: str) -> None:
 
 
 def built(**options: Any) -> Cache:
-    """A chain as another process would build it."""
+    """Build a chain as another process would."""
     forget()
     first, opener, words, last = PIPES
     words = {**words, "args": {"sep": options.pop("sep", " ")}}
@@ -63,7 +63,7 @@ def upper(sample: str, **more: Any) -> str:
 
 
 class Upper:
-    """Something with options of its own that can be called."""
+    """A callable with options."""
 
     def __init__(self, by: Any) -> None:
         self.by = by

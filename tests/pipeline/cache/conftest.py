@@ -1,4 +1,4 @@
-"""A project of its own for each test of the cache."""
+"""A separate project for each test of the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pipeline.cache.chains import (
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder with data and code; every test has modules of its own."""
+    """A folder with data and code; every test has its own modules."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     write("train.jsonl", '{"text": "a b"}\n{"text": "c"}\n')

@@ -1,4 +1,4 @@
-"""`alchemy data cache`: what is kept, listed, compared and removed."""
+"""`alchemy data cache`: stored, listed, compared and removed entries."""
 
 from __future__ import annotations
 

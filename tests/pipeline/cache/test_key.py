@@ -1,4 +1,4 @@
-"""What the key of the cache is made of, for chains made in Python, and what has no key."""
+"""The key of the cache for chains built in Python, and chains without a key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.pipeline.cache.chains import (
 
 
 class Option(Folder):
-    """Reads the folder `texts`, and has an option that names one."""
+    """Read the folder `texts`, with an option that names a folder."""
 
     def __init__(self, option: Any) -> None:
         super().__init__("texts")
@@ -49,7 +49,7 @@ def test_a_folder_that_holds_everything_is_never_kept_in_silence(capture_log: An
 
 
 class Named(ItrDataPipeline):
-    """Has an option, and no use for it."""
+    """Has an unused option."""
 
     def __init__(self, option: Any) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def test_all_files_of_a_folder_count(name: str, option: Any, capture_log: Any) -
     for folder in ("one", "two"):
         write(f"texts/{folder}/a", folder)
     Path("texts/link").symlink_to("one")
-    if "**" not in option:  # Python's own glob would go round in it
+    if "**" not in option:  # Python's glob would follow the loop
         Path("texts/one/loop").symlink_to("..")
     os.mkfifo("texts/fifo")
     for count in (1, 1, 2):
@@ -133,7 +133,7 @@ def test_texts_in_memory_are_data() -> None:
 
 
 class Rows(Dataset[Any]):
-    """Nothing but a slot."""
+    """Has only a slot."""
 
     __slots__ = ("rows",)
 

@@ -126,7 +126,7 @@ def test_a_module_that_was_edited_after_its_import_is_not_believed(capture_log: 
     built()
     for name, text in (("words", f"{WORDS}\nLIMIT = 2\n"), ("clean", "def clean(text):\n    return text.upper()\n")):
         write(f"kept/{name}.py", text)
-        kept = build_datapipes(PIPES)  # in the same process, with the code of before
+        kept = build_datapipes(PIPES)  # in the same process, with the former code
         assert [sample["words"] for sample in kept] == [["a", "b"], ["c"]]
         assert f"the module kept.{name} was edited after it was imported" in capture_log.text
         write("kept/words.py", WORDS)
@@ -149,7 +149,7 @@ def test_a_module_that_the_chain_does_not_import_does_not_count(capture_log: Any
 
 
 def test_an_environment_that_matters_is_named_by_also() -> None:
-    """What the key does not see, and what a user does about it."""
+    """Changes that the key does not detect, and what a user can do about them."""
     write("kept/clean.py", "import os\ndef clean(text):\n    return text + os.environ.get('MARK', '')\n")
     os.environ["MARK"] = "!"
     try:
@@ -179,7 +179,7 @@ class Growing(ItrDataPipeline):
 
 
 class Later(ItrDataPipeline):
-    """Imports a function when it is read."""
+    """Import a function when it is read."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The samples of the pipe Cache: as they would be without it, and never in the way."""
+"""The samples of the pipe Cache equal those without it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_overwrite_cache_makes_it_again(capture_log: Any, monkeypatch: pytest.Mo
     for start in ("one", "two", "two"):
         monkeypatch.setattr("alchemy.data.cache.entries.launch_id", lambda start=start: start)
         assert list(Cache(ListMap(names(), upper), overwrite_cache=True)) == ["A", "B"]
-    assert CALLS == ["a", "b"] * 2  # the second rank of one start finds what the first has made
+    assert CALLS == ["a", "b"] * 2  # the second rank of the same launch finds the entry of the first
     assert "computing the samples again, since overwrite_cache is set" in capture_log.text
 
 
@@ -193,7 +193,7 @@ def test_what_is_removed_before_a_worker_opens_it_is_told() -> None:
     traveled = pickle.loads(packed)
     with pytest.raises(AlchemyError, match="was removed or rewritten while in use"):
         traveled[0]
-    assert list(kept) == ["A", "B"]  # it has mapped the files of before
+    assert list(kept) == ["A", "B"]  # it has mapped the former files
 
 
 def test_a_worker_reads_what_was_made_again_if_it_is_the_same() -> None:

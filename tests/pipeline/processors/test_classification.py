@@ -1,4 +1,4 @@
-"""Texts and labels: columns, kinds, lists of labels."""
+"""Text classification: columns, kinds, lists of labels."""
 
 import pytest
 

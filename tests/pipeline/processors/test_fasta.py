@@ -1,4 +1,4 @@
-"""Sequences: headers, letters, targets."""
+"""FASTA sequences: headers, letters, targets."""
 
 import pytest
 

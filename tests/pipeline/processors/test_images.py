@@ -1,4 +1,4 @@
-"""Images: idx files, folders, and what is damaged."""
+"""Images: idx files, folders, and damaged files."""
 
 import gzip
 import struct

@@ -1,4 +1,4 @@
-"""Labels: a record keeps their names, and reads them again."""
+"""A record stores label names and reads them again."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from alchemy.pipeline import processors
 from alchemy.pipeline.label_ids import LabelIds
 from alchemy.records.labels import labels_file
 
-# part: (file, text, options, what the record has)
+# part: (file, text, options, content of the record)
 KINDS = {
     "TextClassification": ("a.csv", "text,label\nx,好\n", {"labels": ["坏", "好"]}, {"label_id": ["坏", "好"]}),
     "Relation": ("a.tsv", "r\t<e1>a</e1> <e2>b</e2>\n", {"labels": ["q", "r"]}, {"label_id": ["q", "r"]}),

@@ -1,4 +1,4 @@
-"""Parallel text: sides as files or columns, never out of step."""
+"""Parallel text: sides as files or columns, always aligned."""
 
 import pytest
 

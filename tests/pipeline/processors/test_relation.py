@@ -1,4 +1,4 @@
-"""Relations: marks in a text become positions."""
+"""Relation extraction: markers in a text become positions."""
 
 import pytest
 

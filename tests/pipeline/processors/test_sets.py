@@ -1,4 +1,4 @@
-"""Every public set loads, with the counts that its DATASET.md states."""
+"""Every public dataset loads, with the counts in its DATASET.md."""
 
 from collections import Counter
 from typing import Any

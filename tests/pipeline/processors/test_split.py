@@ -1,4 +1,4 @@
-"""Splits by a file of ids."""
+"""Splits defined by a file of ids."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tags: the schemes, their rules, the way from one to another."""
+"""Tagging: schemes, their rules, and conversions between them."""
 
 import pytest
 from hypothesis import given
@@ -13,13 +13,13 @@ schemes = st.sampled_from(sorted(LETTERS))
 
 
 def convert(tags, scheme, to):
-    """What Tagging does with `to`."""
+    """Convert tags as Tagging does with `to`."""
     return to.tags(scheme.spans(tags), len(tags))
 
 
 @st.composite
 def marked(draw):
-    """Spans that do not overlap, and the length of their sentence."""
+    """Non-overlapping spans, and the length of their sentence."""
     ends = draw(st.lists(st.integers(0, 3), max_size=12))
     spans, place = [], 0
     for gap in ends:

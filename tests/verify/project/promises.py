@@ -1,4 +1,4 @@
-"""Parts for the tests of the promises: a model that keeps them all, and others that each break one."""
+"""Parts for the tests of `verify`: a model that passes all checks, and others that each fail one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sentences(LstDataPipeline):
 
 @DataPipeline.register()
 class Gathered(Sentences):
-    """The same, made into batches by a collate of its own, which is given no more than numbers."""
+    """The same, with a custom collate function that gets only numbers."""
 
     def __getitems__(self, indices: list[int]) -> list[int]:
         return list(indices)
@@ -56,7 +56,7 @@ class Gathered(Sentences):
 
 @DataPipeline.register()
 class Spoken(ItrDataPipeline):
-    """The same one after the other, without a length; with `size` in batches of equal sentences."""
+    """The same as a stream without a length; with `size`, in batches of equal sentences."""
 
     def __init__(self, *, count: int = 10, size: int = 0) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Spoken(ItrDataPipeline):
 
 
 class Reader(nn.Module):
-    """Several layers of LSTM with dropout between them, which an old version could not repeat."""
+    """Several LSTM layers with dropout between them, which an old version could not reproduce."""
 
     def __init__(self, norm: bool = False, sparse: bool = False) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Reader(nn.Module):
 
 @AlchemyModel.register()
 class Tagger(AlchemyModel):
-    """Tags words; `breaks` names the promise that it does not keep, from update `after` on."""
+    """Tag words; `breaks` names the property that it violates, from update `after` on."""
 
     def __init__(self, *, breaks: str = "", after: int = 0, sparse: bool = False) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Tagger(AlchemyModel):
         return {"logits": logits_BCT, "loss_sum": loss_sum.detach(), "count": count, "loss": loss}
 
     def spoilt(self, loss: Tensor) -> Tensor:
-        return loss + torch.log(-loss)  # the line that a replay has to name
+        return loss + torch.log(-loss)  # the line that a replay must name
 
 
 def config(log_dir: str = "", **model: Any) -> dict[str, Any]:

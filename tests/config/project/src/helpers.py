@@ -1,4 +1,4 @@
-"""What the tasks of the project import."""
+"""Imports of the project's tasks."""
 
 from __future__ import annotations
 
