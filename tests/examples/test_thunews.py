@@ -220,7 +220,7 @@ def test_a_warm_up_that_has_no_end(thunews: Any, place: Path) -> None:
     ("content", "told"),
     [
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of \\d+ tokens of the first texts are not in the vocabulary"),
-        ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt there is no \\[UNK\\]"),
+        ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt missing \\[UNK\\]"),
         (None, "bert'; expected tokenizer.json, vocab.txt"),
     ],
 )
