@@ -91,7 +91,7 @@ def test_a_nan_is_made_again_and_its_line_is_named() -> None:
     debugged = replay(folder, 5, device=[-1], debug=True)
     assert debugged.culprit.startswith("the first NaN comes from log at ")
     assert "promises.py:" in debugged.culprit.partition("\n")[0]
-    assert "the line that a replay has to name" in debugged.culprit
+    assert "the line that a replay must name" in debugged.culprit
     assert json.loads(json.dumps(debugged.plain(), allow_nan=False))["loss"] == "nan"
 
 
