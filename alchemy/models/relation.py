@@ -28,7 +28,7 @@ class _Net(nn.Module):
         super().__init__()
         self.encoder, self.head = encoder, head
         self.text = nn.Sequential(Dropout(dropout), nn.Linear(head.width, encoder.width), nn.Tanh())
-        # one layer for all entities, as in the paper: the position in the concatenation tells them apart
+        # one layer for all entities, as in the paper: the position in the concatenation distinguishes them
         self.thing = nn.Sequential(nn.Tanh(), Dropout(dropout), nn.Linear(encoder.width, encoder.width), nn.Tanh())
         self.out = nn.Sequential(Dropout(dropout), nn.Linear((1 + marks) * encoder.width, classes))
 

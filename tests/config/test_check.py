@@ -200,7 +200,7 @@ def test_old_projects_pass(name, monkeypatch):
     assert [str(p) for p in check(prepare_cfg(name)) if p.error] == []
 
 
-# -- anything else must end in problems, never in a traceback
+# -- any other input must end in problems, never in a traceback
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 3), st.floats(), st.text(max_size=8),
@@ -263,7 +263,7 @@ def test_a_part_that_only_the_registry_knows_is_no_error() -> None:
     assert not any("Made" in str(problem) for problem in check(prepare_cfg({"task": task}), roots=(os.getcwd(),)))
 
 
-# -- what the builder refuses, and what it accepts
+# -- what the builder rejects and accepts
 
 
 OWN = """

@@ -183,7 +183,7 @@ def test_references_reach_into_splits_and_their_data():
     assert datasets["train"]["max_sentences"] == 8 and datasets["dev"]["pipes"][0]["path"] == "data/dev.csv"
 
 
-# -- what was resolved stays as it is
+# -- resolved values stay unchanged
 def test_a_resolved_config_is_values(tmp_path):
     (tmp_path / "a.toml").write_text('seed = 1\nx = "${y}"\ny = "$${z}"\nz = 3\n')
     doc = prepare_cfg(tmp_path / "a.toml")
@@ -264,7 +264,7 @@ def test_what_refers_to_a_secret_is_masked(token, text, monkeypatch, tmp_path):
         assert SECRET not in dumps(secrets.mask_secrets(again)) and not secrets.changed_secrets(again)
 
 
-# -- records that are not trusted
+# -- untrusted records
 def test_the_config_of_a_record_refers_to_nothing(tmp_path):
     (tmp_path / "cfg.toml").write_text('seed = 1\nx = "${seed}"\nlog = "$${seed}"\n')
     doc = prepare_cfg(tmp_path / "cfg.toml", record=True)

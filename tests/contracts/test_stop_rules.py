@@ -307,7 +307,7 @@ def test_a_rule_that_cannot_be_meant_is_refused(table, message):
     assert error.value.problem.section == "stop.any.0"
 
 
-# -- in a training: 4 epochs of 4 steps, numbers logged every 2 updates
+# -- in a training run: 4 epochs of 4 steps, metrics logged every 2 updates
 
 STOPS: dict[str, dict[str, Any]] = {
     "a fraction": {"type": "Epochs", "epochs": 1.5, "ends": (6, "reached 1.5 epochs")},

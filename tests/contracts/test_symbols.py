@@ -36,7 +36,7 @@ def test_members_of_the_table_are_those_of_the_run():
     with Run(CFG) as run:
         sym_tbl().model, run.task = "model", "task"
         assert (run.model, sym_tbl().task, sym_tbl().cfg) == ("model", "task", run.cfg)
-        sym_tbl().own = 1  # type: ignore[attr-defined] # a project may keep a word of its own there
+        sym_tbl().own = 1  # type: ignore[attr-defined] # a project may keep its own name there
         assert sym_tbl().own == 1  # type: ignore[attr-defined]
 
 

@@ -172,7 +172,7 @@ def test_nothing_else_is_lost_where_a_tokenizer_is_saved(tmp_path: Path) -> None
     assert (tmp_path / "one" / "corpus.bin").read_bytes() == b"x"
 
 
-# -- packages that are optional
+# -- optional packages
 
 HIDDEN = """
 import sys

@@ -261,7 +261,7 @@ def test_ranks_of_one_start_know_each_other(monkeypatch: pytest.MonkeyPatch) -> 
     assert cache.launch_id() != one
 
 
-# -- killed, and several at once
+# -- kills and concurrent fills
 
 
 def slow(count: int, seconds: float) -> Iterator[Any]:

@@ -131,7 +131,7 @@ def test_what_was_touched_is_compared_once(tmp_path: Path, monkeypatch: pytest.M
     assert compared.count("samples.bin") == 1
 
 
-# -- removed, or made anew, by somebody else
+# -- removed or rebuilt by another process
 
 
 def test_what_is_gone_says_so(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_two_who_fill_it_at_once_agree(tmp_path: Path, monkeypatch: pytest.Monke
     assert sorted(path.name for path in tmp_path.iterdir()) == [f".{KEY}.lock", KEY]
 
 
-# -- what is known without reading
+# -- known without reading
 
 
 def stored(folder: Path, rows: list[Any]) -> Stored:

@@ -96,8 +96,8 @@ class Reader(nn.Module):
 class Model(AlchemyModel):
     """A `Reader` trained on the label of a text (the mean of its words' scores) or on the tags of its words.
 
-    With `means`, it returns mean losses, as old models do: then each micro-batch has the same weight. With `sparse`, the
-    gradient of the words is sparse. The training texts are written to the file `into`, one for each rank.
+    With `means`, it returns mean losses, as old models do: then each micro-batch has the same weight. With `sparse`,
+    the gradient of the words is sparse. The training texts are written to the file `into`, one for each rank.
     """
 
     def __init__(

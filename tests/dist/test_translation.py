@@ -34,7 +34,7 @@ def test_two_processes_train_and_write_as_one_does(tmp_path: Path) -> None:
         cfg["task"]["datasets"] = {"train": {**cfg["task"]["datasets"]["train"], "max_tokens": 300}}
         cfg["task"]["datasets"]["dev"] = {**cfg["task"]["datasets"]["train"], "max_tokens": 600}
         cfg["sched"]["epochs"] = 2
-        cfg["backward"] = {"window": 2}  # batches of a token budget are distributed: the number per update is the same for any number of processes
+        cfg["backward"] = {"window": 2}  # the same number of batches per update for any number of processes
         (tmp_path / f"{name}.toml").write_text(dumps(cfg))
     assert main(["run", str(tmp_path / "one.toml"), "--device", "-1"]) == 0
     torchrun(2, "alchemy", "run", tmp_path / "two.toml", "--device", -1)

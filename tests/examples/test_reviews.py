@@ -1,4 +1,4 @@
-"""The example with the reviews, as its user runs it, on a few reviews."""
+"""The example reviews, run as by a user, on a few reviews."""
 
 import importlib.util
 import json
@@ -18,7 +18,7 @@ FEW = [f"--set=task.datasets.{split}.pipes.Reviews.limit=192" for split in ("tra
 
 @pytest.fixture
 def project(tmp_path):
-    """A copy of the example, so that its records are written elsewhere."""
+    """A copy of the example, for its records."""
     return shutil.copytree(SOURCE, tmp_path / "reviews", ignore=shutil.ignore_patterns("records", "__pycache__"))
 
 

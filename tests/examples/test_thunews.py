@@ -1,4 +1,4 @@
-"""The command with a tiny BERT on a few lines: it trains, evaluates, predicts, goes on, and says what is wrong."""
+"""The command with a tiny BERT on a few lines: it trains, evaluates, predicts, resumes, and reports errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_whole_command(thunews: Any, place: Path, capsys: pytest.CaptureFixt
     )
     assert thunews.main(argv) == 0
     out = place / "out"
-    # 24 texts in batches of 8: 3 updates an epoch, 7.5 in all
+    # 24 texts in batches of 8: 3 updates per epoch, 7.5 in total
     assert [path.name for path in thunews.checkpoints(out)] == ["checkpoint-5", "checkpoint-8"]
     told = thunews.translate.training(thunews.parse(argv), LABELS)
     assert prepare_cfg(out / "config.toml").plain() == prepare_cfg(told).plain()
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_for_others_to_read(thunews: Any, place: Path) -> None:
 
 def test_all_checkpoints_are_scored_and_the_best_predicts(thunews: Any, place: Path) -> None:
     assert thunews.main(flags("--do_train", max_steps=4, save_steps=2)) == 0
-    # flags that are not of the training count as well, and what was trained is not trained again
+    # evaluation flags apply as well, and training is not repeated
     assert thunews.main(flags("--do_eval", "--do_predict", "--eval_all_checkpoints", per_gpu_eval_batch_size=5)) == 0
     out = place / "out"
     first, last = (tables(out / f"checkpoint-{number}") for number in (2, 4))
@@ -145,7 +145,7 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
             {"train": LINES, "dev": "labels,text\n财经,股票\n财金,股票\n"},
             r"dev.csv:3 unknown label '财金'",
         ),
-        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; mend the row$"),
+        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a non-empty string; fix the row$"),
         ({"test": "text\n球赛\n\n\n股票\n"}, r"test.csv:3 .*empty"),
         ({"train": "classes,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; it has classes, text; "),
         ({"train": 'labels,text\n体育,"球赛\n'}, r"train.csv:2 a quote is never closed; close the quote$"),
@@ -200,7 +200,7 @@ def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest
         file.write("更\n多\n")
     assert thunews.main(flags("--do_train", tokenizer_name="larger", max_steps=1)) == 2
     assert "the tokenizer has" in capsys.readouterr().err
-    assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was lost: it may begin
+    assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was written: it may start
 
 
 def test_a_length_without_room_for_a_text(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +220,7 @@ def test_a_warm_up_that_has_no_end(thunews: Any, place: Path) -> None:
     ("content", "told"),
     [
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of \\d+ tokens of the first texts are not in the vocabulary"),
-        ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt there is no \\[UNK\\]"),
+        ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt missing \\[UNK\\]"),
         (None, "bert'; expected tokenizer.json, vocab.txt"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The flags of the command and the config that they become; nothing is trained here."""
+"""The flags of the command and the resulting config, without training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError
 from tests.examples.thunews import ALL, EXAMPLE, flags, write_data
 
-# as the user's own parser had them
+# as in the user's original parser
 DEFAULTS = {
     **dict.fromkeys(("config_name", "tokenizer_name", "cache_dir"), ""),
     **dict.fromkeys(
@@ -57,7 +57,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bare(root: Path, kind: str, **config: Any) -> Path:
-    """A folder that says what it is; of the files of a tokenizer only the names count here."""
+    """A folder with a config.json; of the tokenizer files, only the names matter here."""
     root.mkdir()
     (root / "config.json").write_text(json.dumps({"model_type": kind, **config}))
     return root

@@ -1,4 +1,4 @@
-"""What the command does with what it finds in --output_dir: it goes on, begins anew, or says why not."""
+"""Handling of an existing --output_dir: resume, start over, or report an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_there_is_not_overwritten_unless_told(
     )
     (place / "out" / "notes.txt").write_text("mine")
     (place / "out" / "predicted.csv").unlink()
-    assert thunews.main(argv) == 0  # trained already: only the predictions were missing
+    assert thunews.main(argv) == 0  # already trained: only the predictions were missing
     assert len(list((place / "out" / "records").glob("*/ledger.jsonl"))) == 1
     assert len(rows(place / "out")) == 6
     assert thunews.main([*argv, "--overwrite_output_dir", "--max_steps=1"]) == 0
@@ -40,7 +40,7 @@ def test_what_is_there_is_not_overwritten_unless_told(
 
 
 def failing_at(thunews: Any, monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
-    """Lets the last of the checkpoints that are named fail, once; returns those that were to be written."""
+    """Make the last of the named checkpoints fail once; return those that were to be written."""
     own, seen = thunews.output.checkpoints.__globals__, []
     write = own["write"]
 
@@ -88,7 +88,7 @@ def test_what_is_to_be_overwritten_is_there_until_the_new_training_has_begun(
         case "flag":
             monkeypatch.setattr(thunews.translate, "check_model", lambda *args: None)
             assert thunews.main([*argv, "--warmup_steps=9"]) == 2
-        case "killed":  # after it has set the old ones aside, and begun to write
+        case "killed":  # after it has set the old output aside, and started to write
             thunews.former.set_aside(thunews.output.written(place / "out"), place / "out")
             (place / "out" / "config.toml").write_text("half")
             (place / "out" / "records").mkdir()
@@ -133,7 +133,7 @@ def test_flags_that_change_no_result_do_not_keep_a_training_from_going_on(
     for name in ("model.safetensors", "head.safetensors"):
         one, other = ((place / root / "checkpoint-4" / name).read_bytes() for root in ("whole", "out"))
         assert one == other
-    [config] = (place / "out" / "records").glob("*/cfg.0.toml")  # that of before
+    [config] = (place / "out" / "records").glob("*/cfg.0.toml")  # the former config
     assert "log_every = 1\n" in (config.parent / "cfg.toml").read_text()
     assert len(rows(place / "out")) == 6 and "acc" in tables(place / "out")
 

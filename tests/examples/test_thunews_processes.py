@@ -1,4 +1,4 @@
-"""The command as a program: on real titles, killed and started again, and with several processes."""
+"""The command as a program: on real titles, killed and restarted, and with several processes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_two_processes_train_together(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, *RUN[1:], *flags(*ALL, per_gpu_train_batch_size=4, num_train_epochs=2, save_steps=2)]
     finished(command, tmp_path)
-    # 24 texts in batches of 4 for each of two: 3 updates an epoch
+    # 24 texts in batches of 4 for each of two: 3 updates per epoch
     assert sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*")) == [
         f"checkpoint-{number}" for number in (2, 4, 6)
     ]

@@ -1,4 +1,4 @@
-"""Data sets that a user adds by a processor: pairs of texts, and numbers in place of classes."""
+"""Datasets that a user adds with a processor: text pairs, and numbers instead of classes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(folder: Path, content: str) -> None:
 
 
 def register(thunews: Any, name: str, mode: str, pairs: bool, **columns: str) -> None:
-    """What a user would write below the other processors."""
+    """A processor as a user would write it."""
     module = __import__("src.processors", fromlist=["DataProcessor"])
 
     class Own(module.DataProcessor):  # type: ignore[name-defined]

@@ -29,7 +29,7 @@ TEMPLATES = {"xlnet": "$A <sep> <cls>:2", "roberta": "<s> $A </s>"}
 
 @contextlib.contextmanager
 def command() -> Iterator[Any]:
-    """The module run.py as if it was started; its package `src` is gone afterwards."""
+    """Import the module run.py as a program; its package `src` is removed afterwards."""
     path = list(sys.path)
     add_to_path(str(EXAMPLE / "src"))
     spec = importlib.util.spec_from_file_location("thunews_run", EXAMPLE / "run.py")
@@ -45,14 +45,14 @@ def command() -> Iterator[Any]:
 
 
 def flags(*more: str, **values: Any) -> list[str]:
-    """The flags of a short training on the CPU; `values` replace or add some."""
+    """Return the flags of a short training run on the CPU; `values` replace or add some."""
     given: dict[str, Any] = {"task_name": "THUNews", "model_type": "bert_cnn", "model_name_or_path": "bert"}
     given |= {"data_dir": "data", "output_dir": "out", "max_seq_length": 20, "learning_rate": 0.01, "filter_num": 8}
     return [*(f"--{name}={value}" for name, value in (given | values).items()), "--no_cuda", *more]
 
 
 def furnished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with data and a model, in which the command is started."""
+    """Write data and a model to a folder, and change into it."""
     monkeypatch.chdir(folder)
     write_data(folder / "data")
     write_bert(folder / "bert")
@@ -60,7 +60,7 @@ def furnished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_data(root: Path, **files: str) -> Path:
-    """train.csv, dev.csv and test.csv; `files` have other contents than usual."""
+    """Write train.csv, dev.csv and test.csv; `files` replace the default contents."""
     rows = "".join(f"{label},{text}\n" for label, text in TRAIN)
     texts = "".join(f"{text}\n" for _, text in TRAIN[5::-1])
     usual = {"train": f"labels,text\n{rows}", "dev": f"labels,text\n{rows}", "test": f"text\n{texts}"}
@@ -71,7 +71,7 @@ def write_data(root: Path, **files: str) -> Path:
 
 
 def write_bert(root: Path, texts: list[str] | None = None, case: bool = False) -> Path:
-    """A folder as those of 2019: config.json, weights, and a vocab.txt of all characters."""
+    """Write a model folder in the format of 2019: config.json, weights, and a vocab.txt of all characters."""
     chars = sorted({char for text in texts or [text for _, text in TRAIN] for char in (text if case else text.lower())})
     vocab = [*LIKE_BERT, "[MASK]", *chars, *(f"##{char}" for char in chars)]
     path = sized(folder(root.parent / "made", "bert"), len(vocab)).rename(root)
@@ -80,7 +80,7 @@ def write_bert(root: Path, texts: list[str] | None = None, case: bool = False) -
 
 
 def sized(path: Path, size: int) -> Path:
-    """The model of a folder with `size` ids; its weights are drawn anew."""
+    """Write a model with `size` ids and random weights to a folder."""
     transformers = pytest.importorskip("transformers")
     config = transformers.AutoConfig.from_pretrained(path, vocab_size=size)
     torch.manual_seed(1)
@@ -89,7 +89,7 @@ def sized(path: Path, size: int) -> Path:
 
 
 def write_model(root: Path, kind: str) -> Path:
-    """A tiny model of any kind with a tokenizer.json of characters and its family's special tokens."""
+    """Write a tiny model of any kind with a character tokenizer.json and the special tokens of its family."""
     tokenizers = pytest.importorskip("tokenizers")
     special = SPECIAL.get(kind, LIKE_BERT)
     vocab = {token: place for place, token in enumerate([*special, *sorted({c for _, text in TRAIN for c in text})])}
@@ -106,16 +106,16 @@ def write_model(root: Path, kind: str) -> Path:
 
 
 def tables(output: Path) -> Mapping[str, str]:
-    """eval_results.txt as a dict."""
+    """Read eval_results.txt as a dict."""
     return dict(line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines())
 
 
 def rows(output: Path) -> list[dict[str, str]]:
-    """predicted.csv, a dict for each row."""
+    """Read predicted.csv as one dict per row."""
     with (output / "predicted.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def environment() -> dict[str, str]:
-    """For a process of its own: one thread, as here, so that sums are cut alike."""
+    """Return the environment of a separate process: one thread, as here, so that sums have the same bits."""
     return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}

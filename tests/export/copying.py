@@ -1,4 +1,4 @@
-"""Small networks that have begun to learn to say what they read, with ends that come of themselves."""
+"""Small networks that are being trained to copy their input, with natural ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def network(steps: int = 25, **options: Any) -> Transformer:
 
 
 class Task:
-    """What an export asks of the task that trained them."""
+    """The attributes of a task that an export reads."""
 
     special, source_tokenizer, target_tokenizer = SPECIAL, WORDS, WORDS
     cfg: Mapping[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What only the export to CTranslate2 has: the tokenizers beside the model, and int8, which is compared by BLEU."""
+"""Specific to the CTranslate2 export: the tokenizers next to the model, and int8, compared by BLEU."""
 
 from __future__ import annotations
 

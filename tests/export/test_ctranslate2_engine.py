@@ -1,4 +1,4 @@
-"""CTranslate2 writes the texts of alchemy's own search, with the same scores; what it cannot do is refused by name."""
+"""CTranslate2 yields the output and scores of alchemy's search; unsupported options are rejected by name."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_untrained_network_that_never_ends_is_left_to_our_own_search(folder: 
 
 def test_padding_is_never_written(folder: Path) -> None:
     net, rows = network(share="none"), pad_rows(sentences(12))
-    special = SPECIAL._replace(pad=7)  # a token that it likes to write
+    special = SPECIAL._replace(pad=7)  # a token that it often generates
     found = engine(folder, net, BeamSearch(beam=4, nbest=4), special=special)(rows)
     assert any(7 in row for row in rows.ids_BT.tolist())
     assert not any(7 in text.tokens for texts in found for text in texts)

@@ -1,4 +1,4 @@
-"""Searches: what is found does not depend on the batch, and is what trying everything finds."""
+"""Searches: results do not depend on the batch, and equal those of an exhaustive search."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def searched(
 
 @torch.no_grad()
 def all_texts(net: Network, source: list[int], most: int, penalty: float) -> list[tuple[float, list[int]]]:
-    """Every text that there is, with its score, best first."""
+    """Return every possible output with its score, best first."""
     found = []
     for length in range(most + 1):
         for text in itertools.product(range(1 + EOS, SIZE), repeat=length):
@@ -141,7 +141,7 @@ def test_rules_hold(sources: list[list[int]], seed: int, size: int, prefix: list
         for text in texts:
             runs = list(zip(*(text.tokens[:-1][k:] for k in range(size))))
             assert len(runs) == len(set(runs))
-            stuck = size == 1 and len(text.tokens) - 1 == SIZE - 2  # all tokens that there are, but for PAD and EOS
+            stuck = size == 1 and len(text.tokens) - 1 == SIZE - 2  # all tokens except PAD and EOS
             assert least <= len(text.tokens) - 1 <= 5 or stuck
             assert PAD not in text.tokens
     begun = Prefixes(torch.tensor([prefix] * count), torch.full((count,), len(prefix)), rules([6] * count, repeat))
@@ -276,11 +276,11 @@ def test_a_text_is_never_longer_than_the_network_takes(how: Any) -> None:
 
 
 def test_candidates_that_there_are_not_are_no_ends() -> None:
-    """A beam wider than the vocabulary, whose first token is the end."""
+    """A beam wider than the vocabulary, whose first token is the end token."""
     special = Special(begin=0, eos=0)
 
     class Two:
-        """One word and the end, as likely as each other."""
+        """One word and the end token, with equal probabilities."""
 
         def scores(self, last_N: Tensor) -> Tensor:
             return torch.zeros(len(last_N), 2)

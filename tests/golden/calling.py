@@ -1,6 +1,6 @@
 """A line whose `forward` calls the backward handler with a sum and its count, as projects of late 2026 do.
 
-It stays in this style whatever becomes of the models in `tests/toy.py`: its traces are those of their configs.
+It stays in this style even if the models in `tests/toy.py` change, because it must reproduce their traces.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Pair(nn.Module):
 
 
 class Gan(AlchemyModel):
-    """The discriminator learns in every step, the generator in every `n_critic`-th; with `turns`, an update each."""
+    """Update the discriminator in every step, the generator in every `n_critic`-th; with `turns`, they alternate."""
 
     def __init__(self, *, width: int = 8, n_critic: int = 1, turns: bool = False) -> None:
         super().__init__()
@@ -44,11 +44,11 @@ class Gan(AlchemyModel):
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
         generator, discriminator = self.module.generator, self.module.discriminator
         real, count = batch["x"], len(batch["x"])
-        # drawn in the step, so that a change of its random stream shows
+        # drawn in the step, so that a change of its random stream is detected
         fake = generator(torch.randn(count, 2))
         outputs: dict[str, Any] = {"fake": fake, "count": count}
         for name in self._learners(requires_grad) if needs_loss else ():
-            # the generator asks the discriminator again: its weights may just have moved
+            # evaluate the discriminator again: its weights may have just changed
             loss_sum = softplus(-discriminator(fake)).sum()
             if name == "discriminator":
                 loss_sum = softplus(-discriminator(real)).sum() + softplus(discriminator(fake)).sum()

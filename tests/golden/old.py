@@ -1,4 +1,4 @@
-"""An old-style project: parts without parameters that read their tables, mean losses, floats back."""
+"""An old-style project: parts without parameters that read their tables, mean losses, returned as floats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alchemy.util.optim import prepare_trf_based_model_params
 
 
 def pad(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Each batch has rows of like length only by chance, so that means weigh tokens differently."""
+    """Batches with rows of different lengths, so that means weight tokens differently."""
     ids, tags = ([torch.tensor(row[key]) for row in rows] for key in ("ids", "tags"))
     sequences = nn.utils.rnn.pad_sequence
     return {
@@ -27,7 +27,7 @@ def pad(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 @AlchemyTask.register("GoldenTags")
 class Tags(AlchemyTask):
-    """Says of every number whether it is odd."""
+    """Classify numbers as odd or even."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Cosine(AlchemyTrainScheduler):
 
 @BackwardHandler.register("GoldenPlain")
 class Plain(BackwardHandler):
-    """Steps in every call: no windows, no division, nothing that the loop could ask it."""
+    """Make a step in every call: no windows, no division, no interface for the loop."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()

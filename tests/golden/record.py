@@ -1,4 +1,4 @@
-"""Records traces again: `python -m tests.golden.record NAME ..`, and the commit says why they have changed."""
+"""Record traces again: `python -m tests.golden.record NAME ..`. Explain in the commit why they have changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.golden.trace import CONFIGS, file_of, trace
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.record", description=__doc__)
-    # a training that is written in a second way has no trace of its own
+    # a second version of a training run has no trace of its own
     parser.add_argument("name", nargs="+", choices=[name for name in CONFIGS if "." not in name])
     for name in parser.parse_args().name:
         with tempfile.TemporaryDirectory() as root:

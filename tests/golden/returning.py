@@ -1,4 +1,4 @@
-"""The GAN of `gan.py` as a model that returns its outputs and losses, and a task that hands them to the updater."""
+"""The GAN of `gan.py` as a model that returns its outputs and losses, and a task that passes them to the updater."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Gan(AlchemyModel):
 
     def loss(self, outputs: Mapping[str, Any], batch: Any, player: str = "generator") -> tuple[Tensor, int]:
         judge, real, fake = self.module.discriminator, batch["x"], outputs["fake"]
-        fooled = softplus(-judge(fake)).sum()  # computed for either player, as in `gan.py`: its dropout draws numbers
+        fooled = softplus(-judge(fake)).sum()  # computed for both players, as in `gan.py`: its dropout draws numbers
         if player == "generator":
             return fooled, len(real)
         return softplus(-judge(real)).sum() + softplus(judge(fake)).sum(), len(real)
 
 
 class Adversarial(AlchemyTask):
-    """The discriminator learns in every step, the generator in every `n_critic`-th; with `turns`, an update each."""
+    """Update the discriminator in every step, the generator in every `n_critic`-th; with `turns`, they alternate."""
 
     def __init__(self, *, n_critic: int = 1, turns: bool = False) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Golden traces: no change of loop, data, models or optimizers may move a bit, unless its commit says why.
+"""Golden traces: no change of loop, data, models or optimizers may alter a bit, unless its commit explains why.
 
-`python -m tests.golden.record NAME ..` records traces again; nothing else does.
+`python -m tests.golden.record NAME ..` is the only way to record traces again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PARAMS = [pytest.param(name, marks=pytest.mark.dist if name in TOGETHER else ())
 @pytest.mark.parametrize("config", PARAMS)
 def test_a_training_leaves_its_golden_trace(config: str, tmp_path: Path) -> None:
     kept, found = json.loads(file_of(config).read_text("utf-8")), trace(config, tmp_path)
-    # another torch or CPU rounds differently: there the bits mean nothing, and losses are compared within a tolerance
+    # another torch or CPU rounds differently: compare losses within a tolerance instead of bits
     exact = all(kept[key] == value for key, value in machine().items())
     tolerance = 1e-3 if config.startswith("fp16") else 1e-6  # half precision has three digits
     for name, losses in kept["losses"].items():

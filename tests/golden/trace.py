@@ -1,7 +1,7 @@
-"""What the training of a config of this folder leaves behind, to the bit: its losses and a hash of every weight.
+"""Train a config of this folder and return its trace: its losses and a hash of every weight.
 
-`NAME.toml` is a training, `NAME.json` its trace. `NAME.OTHER.toml` is the same training written in another way: it must
-leave the same trace. Nothing here looks into a run: a config goes in by its path, a record comes out as files.
+`NAME.toml` is a config, `NAME.json` its trace. `NAME.OTHER.toml` is the same training run written in another way, with
+the same trace. Nothing here accesses a run directly: the input is the path of a config, the output a record folder.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ WORDS = {"a": "ein", "dog": "hund", "cat": "kater", "sees": "sieht", "runs": "lÃ
 
 
 def file_of(config: str) -> Path:
-    """Where the trace of a config is kept: that of `plain.other` is that of `plain`."""
+    """Return the file of the trace of a config: `plain.other` has that of `plain`."""
     return FOLDER / f"{config.split('.')[0]}.json"
 
 
 def trace(config: str, root: Path) -> dict[str, Any]:
-    """Trains a config of this folder in `root`, an empty folder, and returns its trace."""
+    """Train a config of this folder in the empty folder `root`; return its trace."""
     write_data(root)
     path = FOLDER / f"{config}.toml"
     with contextlib.chdir(root), one_thread():
@@ -50,11 +50,11 @@ def trace(config: str, root: Path) -> dict[str, Any]:
 
 
 def machine() -> dict[str, str]:
-    """What the bits of a training depend on beside its config."""
+    """Return everything except the config that determines the bits of a training run."""
     return {
         "torch": torch.__version__,
         "capability": torch.backends.cpu.get_cpu_capability(),
-        "cpu": cpu_model(),  # libraries choose their kernels by it, whatever the capability
+        "cpu": cpu_model(),  # libraries select kernels by it, independent of the capability
     }
 
 
@@ -67,7 +67,7 @@ def cpu_model() -> str:
 
 
 def losses_of(record: Path) -> dict[str, list[float]]:
-    """Each series of losses: JSON keeps all the digits of a float."""
+    """Return each series of losses: JSON keeps all digits of a float."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in read_metrics(record / "metrics.jsonl"):
         for name, value in row["values"].items():
@@ -77,7 +77,7 @@ def losses_of(record: Path) -> dict[str, list[float]]:
 
 
 def weights_of(record: Path) -> dict[str, dict[str, str]]:
-    """A hash of the bytes of each tensor that the last state has, by its name."""
+    """Return a hash of the bytes of each tensor in the last state, by name."""
     files = {kind: record / "state" / "last" / name for kind, name in WEIGHTS.items()}
     return {
         kind: {name: hash_of(tensor) for name, tensor in sorted(load_file(path).items())}
@@ -93,7 +93,7 @@ def hash_of(tensor: torch.Tensor) -> str:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Sums are split among threads, so that their bits depend on how many there are."""
+    """Use one thread: sums are split among threads, so their bits depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -103,7 +103,7 @@ def one_thread() -> Iterator[None]:
 
 
 def write_data(root: Path) -> None:
-    """The files that the configs name: texts with classes, characters with tags, pairs of sentences."""
+    """Write the files that the configs name: texts with classes, characters with tags, sentence pairs."""
     draw = random.Random(1)
     rows = [draw.sample(list(WORDS), draw.randint(1, 6)) for _ in range(20)]
     texts = [f"{'pet' if 'dog' in row or 'cat' in row else 'none'},{' '.join(row)}\n" for row in rows]

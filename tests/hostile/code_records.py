@@ -167,7 +167,7 @@ def worker_start_is_a_process(config: dict[str, Any], record: Path) -> None:
         split |= {"num_workers": 1, "worker_init_fn": start}
 
 
-# -- modules that the record brings along
+# -- modules inside the record
 def _module(record: Path) -> str:
     """Return the name of a module in the record, seen from the working folder."""
     (record / "evil.py").write_text(f"{python()}class Part:\n    def __init__(self, **options): pass\n")
@@ -209,7 +209,7 @@ def record_that_is_a_package(config: dict[str, Any], record: Path) -> None:
         (record / name).write_text(python())
 
 
-# -- what loading would follow
+# -- files that loading would follow
 @case
 def base_names_the_code(config: dict[str, Any], record: Path) -> None:
     (record / "more.toml").write_text(dumps({"model": {"type": "os.system", "command": touch()}}))
@@ -244,7 +244,7 @@ def compiler_is_a_program(config: dict[str, Any], record: Path) -> None:
     config["precision"] = {"compile": {"options": {"cpp.cxx": [f"touch '{marker()}'"]}}}
 
 
-# -- paths that lead out
+# -- paths outside the record
 def _logger(config: dict[str, Any]) -> dict[str, Any]:
     plugins = config.setdefault("plugins", [])
     found = [row for row in plugins if row["type"].endswith("FileLogger")]

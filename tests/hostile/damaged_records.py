@@ -18,7 +18,7 @@ NESTED = "[" * 200_000
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\nerror: forged line\r\x9b1m\x00"
 
 
-# -- how a file is damaged
+# -- ways to damage a file
 def write(name: str, content: str | bytes) -> Damage:
     def damage(record: Path) -> None:
         for path in found(record, name):
@@ -138,7 +138,7 @@ def _clear(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# -- damages of their own
+# -- individual damages
 def _rename_checkpoint(record: Path) -> None:
     newest = checkpoints(record / "state")[-1]
     newest.rename(newest.with_name("u9999"))

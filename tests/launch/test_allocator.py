@@ -1,4 +1,4 @@
-"""What tensors leave is kept by the process, where the C library can be told so."""
+"""The process keeps freed tensor memory, if the C library supports it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_pages_of_a_tensor_are_asked_for_once() -> None:
         pytest.skip("this C library takes no orders")
     assert (
         faults < 1000 < anew
-    )  # 20 tensors have 320,000 pages of 4 KiB; below 32 MB glibc learns to keep them by itself
+    )  # 20 tensors have 320,000 pages of 4 KiB; below 32 MB, glibc learns to keep them by itself
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "LD_PRELOAD", "GLIBC_TUNABLES"])

@@ -1,4 +1,4 @@
-"""One process or several: the same calls, the same claims."""
+"""Process groups of one or several processes: the same calls, the same results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = (1, 2, 3)
 
 
 def gradients(group: Any) -> list[Any]:
-    """Averaged: one that all ranks have, one of the last rank only, one of a smaller type, none, a frozen one."""
+    """Average gradients: of all ranks, of the last rank only, of a smaller dtype, None, and of a frozen parameter."""
     params = [nn.Parameter(torch.zeros(2, dtype=torch.float64)) for _ in range(5)]
     params[2].data = params[2].data.float()
     params[4].requires_grad = False
@@ -37,7 +37,7 @@ def gradients(group: Any) -> list[Any]:
 
 
 def wrapped(group: Any) -> dict[str, Any]:
-    """A line whose gradient is its input: two inputs in a window of which only the last is shared."""
+    """A line whose gradient is its input: two inputs in a window, of which only the last is reduced."""
     torch.manual_seed(group.rank)
     module = nn.Linear(1, 1, bias=False, dtype=torch.float64)
     whole = group.wrap(module)
@@ -52,7 +52,7 @@ def wrapped(group: Any) -> dict[str, Any]:
 
 
 def unused(group: Any) -> dict[str, Any]:
-    """A part of the module that is not used, and whether the same step gives the same bits again and again."""
+    """Test an unused part of the module, and that the same step always yields the same bits."""
     torch.manual_seed(group.rank)
     module = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
     module.add_module("spare", nn.Linear(64, 64))
@@ -67,7 +67,7 @@ def unused(group: Any) -> dict[str, Any]:
 
 
 def sparse(group: Any) -> list[Any]:
-    """Rows of an embedding: each rank has its own; then only the last has any; then that one's gradient is dense."""
+    """Sparse rows of an embedding: first of each rank, then only of the last one, then dense in the last one."""
     found = []
     for dense in (False, True):
         tables = [nn.Embedding(3, 1, sparse=not (dense and group.rank == group.size - 1)) for _ in range(2)]
@@ -79,7 +79,7 @@ def sparse(group: Any) -> list[Any]:
 
 
 def claims(group: Any) -> dict[str, Any]:
-    """What the members of a group answer on this rank."""
+    """Return the results of the group methods on this rank."""
     group.barrier()
     return {
         "who": [group.rank, group.local_rank, group.size, group.is_main],
@@ -96,7 +96,7 @@ def claims(group: Any) -> dict[str, Any]:
 
 
 def fails(out: Path) -> str:
-    """The last rank raises and lives on; the others, who wait for it, are told at once who and why."""
+    """The last rank raises an error and stays alive; the others, which wait for it, get the reason immediately."""
     try:
         with open_group() as group:
             if group.rank == group.size - 1:
@@ -119,7 +119,7 @@ def fails(out: Path) -> str:
 
 
 def shared() -> list[bool]:
-    """A group that somebody else has made is used, and still there afterwards."""
+    """A group created elsewhere is used, and not destroyed."""
     torch.distributed.init_process_group("gloo")
     with open_group() as group:
         answer = [group.any(True), group.size > 1]
@@ -129,8 +129,8 @@ def shared() -> list[bool]:
 
 
 def work(out: Path, ports: list[int]) -> None:
-    """Three groups, one after the other, each on a port of its own: rank 0 hosts the store, and on one port a rank that
-    comes early would join the store of the group before, which is about to close."""
+    """Open three groups in sequence, each on its own port: rank 0 hosts the store, and on a shared port an early rank
+    would join the store of the previous group, which is about to close."""
     answers: dict[str, Any] = {}
     os.environ["MASTER_PORT"] = str(ports[0])
     with open_group() as group:
@@ -145,7 +145,7 @@ def work(out: Path, ports: list[int]) -> None:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    """What every rank says, for each number of ranks: started once, since a start costs seconds."""
+    """Return the results of every rank, by number of ranks; each is launched once, since a launch takes seconds."""
     started = {size: start(size, tmp_path_factory.mktemp(f"ranks{size}")) for size in SIZES if size > 1}
     found = {1: [{"claims": claims(SingleProcess())}]}
     try:
@@ -161,7 +161,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str
 
 
 def free_port() -> int:
-    """One that no outgoing connection of another process takes in the meantime, as those of the ephemeral range."""
+    """Return a port that no outgoing connection can take in the meantime: one outside the ephemeral range."""
     while True:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", random.SystemRandom().randrange(20000, 32000)))
@@ -190,7 +190,7 @@ def test_the_members_answer_alike_on_every_rank(answers: dict[int, list[dict[str
     for rank, answer in enumerate(answers[size]):
         said = answer["claims"]
         assert said["who"] == [rank, rank, size, rank == 0]
-        # exact in float64 only
+        # exact only in float64
         assert said["sum"] == [size * (size + 1) / 2, size * (2.0**40 + 2.0**-10), float("inf")]
         assert said["nothing"] == []
         assert said["any"] == [False, True]

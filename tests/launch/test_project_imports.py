@@ -1,4 +1,4 @@
-"""Every project calls its package `src`, and gets its own."""
+"""Every project calls its package `src`, and imports its own."""
 
 from __future__ import annotations
 

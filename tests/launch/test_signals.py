@@ -1,4 +1,4 @@
-"""The first signal asks, the second leaves; what nohup ignores stays ignored."""
+"""The first signal requests a stop, the second one exits; signals ignored by nohup stay ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from alchemy.launch.signals import Interrupted, handle_signals
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_asks_and_the_second_leaves(number: int) -> None:
     asked: list[int] = []
-    before = signal.signal(number, signal.SIG_DFL)  # the tests may be run by nohup
+    before = signal.signal(number, signal.SIG_DFL)  # the tests may run under nohup
     try:
         with (
             pytest.raises(Interrupted, match=f"{signal.Signals(number).name} received"),

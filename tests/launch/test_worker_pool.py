@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: answers in order, a dead process disturbs no other."""
+"""Jobs in worker processes: results in order, and a dead process does not affect others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BLEU: the tokenizer follows the script of the references, and the number is the one that sacrebleu gives."""
+"""BLEU: the tokenizer depends on the script of the references, and the score equals that of sacrebleu."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def corpus(language: str) -> tuple[list[str], list[str]]:
 def test_bleu_is_that_of_sacrebleu_with_the_tokenizer_of_the_language(
     language: str, tokenizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # as where the dictionaries of Japanese and Korean are not installed
+    # as if the Japanese and Korean dictionaries were not installed
     monkeypatch.setattr(bleu_chrf, "PACKAGES", {"ja-mecab": ("no_such_package",), "ko-mecab": ("no_such_package",)})
     gold, said = corpus(language)
     found = text_scores(gold, said)

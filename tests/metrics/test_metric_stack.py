@@ -1,4 +1,4 @@
-"""Nested numbers: what is logged inside appears outside, and what a root gathers stays there."""
+"""Nested metrics: inner logs appear in outer scopes, and values of a root stay there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ cuts = st.lists(st.integers(0, 30), max_size=4).map(sorted)
 
 
 def log(metrics: Stack, total: Any, weight: Any = 1) -> None:
-    """The same numbers once as every kind, apart from rates, which depend on the clock."""
+    """The same values once as every kind, except rates, which depend on the clock."""
     metrics.log("mean", total, weight)
     metrics.sum("sum", total)
     metrics.max("max", total)
@@ -65,7 +65,7 @@ def test_the_values_do_not_depend_on_the_number_of_processes(rows: Any, ranks: i
     states = [stack.current.state_dict() for stack in scopes]
     results = [stack.current.reduce(lambda _: states) for stack in scopes]
     assert all(result == results[0] for result in results)
-    ours = results[0] | {"last": rows[-1][0]}  # there is no last of several processes
+    ours = results[0] | {"last": rows[-1][0]}  # the last value of several processes is undefined
     assert ours == expected(rows)
 
 
@@ -81,7 +81,7 @@ def test_ranks_that_logged_other_names_are_gathered_all_the_same() -> None:
 
 @given(rows, cuts, st.integers(0, 30))
 def test_a_run_that_is_saved_and_resumed_tells_the_same_bits(rows: Any, turns: list[int], stop: int) -> None:
-    """Saved after `stop` rows, while they are float32 tensors that nobody has read; windows turn over at `turns`."""
+    """Save after `stop` rows, as unread float32 tensors; windows end at `turns`."""
     assert told(rows, turns, [stop]) == told(rows, turns, [])
 
 
@@ -100,7 +100,7 @@ def told(rows: Any, turns: list[int], stops: list[int]) -> list[Any]:
 
 
 class Group:
-    """A process of several; what the others hand in is known beforehand."""
+    """One of several processes; the values of the others are given."""
 
     def __init__(self, rank: int, size: int, handed: list[Any]) -> None:
         self.rank, self.size, self.is_main, self.handed = rank, size, rank == 0, handed
@@ -183,7 +183,7 @@ def test_an_error_inside_closes_every_scope_and_a_scope_decorates() -> None:
         raise ValueError("x")
     assert stack.current.name == "run"
     assert a.values() == {"loss": 2.0}
-    left.__exit__(None, None, None)  # comes too late, and does no harm
+    left.__exit__(None, None, None)  # too late, but harmless
     assert stack.current.values() == {"loss": 2.0}
 
     @stack.scope("c")
@@ -229,7 +229,7 @@ def test_a_nan_is_seen_wherever_it_stands(kind: str) -> None:
 
 
 def test_rates_and_times_leave_evaluations_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(0, 1000, 10))  # ten seconds pass between two looks at it
+    clock = iter(range(0, 1000, 10))  # ten seconds pass between two reads
     monkeypatch.setattr("alchemy.metrics.metric_stack.time.perf_counter", lambda: float(next(clock)))
     stack = Stack()
     with stack.scope("epoch") as epoch:  # opened at 10

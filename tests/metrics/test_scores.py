@@ -1,4 +1,4 @@
-"""Scores are those of the libraries, on any answers; the edges are decided."""
+"""Metrics equal those of the libraries for any predictions; edge cases are defined."""
 
 from __future__ import annotations
 
@@ -141,11 +141,11 @@ def relation(name: str, direction: int) -> str:
 
 
 def test_relations_are_ranked_as_semeval_does() -> None:
-    """By hand, after the definition of the official scorer.
+    """Computed by hand, following the definition of the official scorer.
 
-    A: 4 gold, 5 said (one for Other), 2 right, one in the wrong direction: P 2/5, R 2/4, F1 4/9.
-    B: 2 gold, 1 said and right: P 1, R 1/2, F1 2/3. C: 1 gold, never said: 0. D is said once, and no gold label:
-    the official scorer does not count it. The mean of three is (4/9 + 2/3 + 0) / 3.
+    A: 4 gold, 5 predicted (one for Other), 2 right, one in the wrong direction: P 2/5, R 2/4, F1 4/9.
+    B: 2 gold, 1 predicted and right: P 1, R 1/2, F1 2/3. C: 1 gold, never predicted: 0. D: predicted once, but not a
+    gold label: the official scorer does not count it. The mean of three is (4/9 + 2/3 + 0) / 3.
     """
     rows = [("A1", "A1"), ("A2", "A2"), ("A1", "A2"), ("A2", "O0"), ("O0", "A1"), ("B1", "B1"), ("B2", "D1")]
     rows += [("C1", "A1"), ("O0", "O0")]
@@ -183,7 +183,7 @@ def test_classes_are_counted_once_for_all_means(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sklearn, "precision_recall_fscore_support", lambda *a, **k: counted.append(a) or real(*a, **k))
     assert ClassScores(["a", "b"] * 1000, ["a", "a"] * 1000, ["a", "b"]).scores()["accuracy"] == 0.5
     assert len(counted) == 1
-    assert counted[0][0].dtype == int  # texts are many times slower
+    assert counted[0][0].dtype == int  # text is many times slower
 
 
 def test_a_missing_library_is_named() -> None:

@@ -1,4 +1,4 @@
-"""The model that a config gets without an encoder: it learns, and is kept, resumed and loaded as any other."""
+"""The default model without an encoder: it learns, and is saved, resumed and loaded like any other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.toy import Interrupt
 
 
 def write_questions(path: Path, count: int) -> None:
-    """Questions whose class is told by a pair of words, beside words that tell nothing; one class in two is `what`."""
+    """Questions whose class depends on a pair of words, among other words; half of them have the class `what`."""
     draw = random.Random(1)
     starts = {"what": "what is", "how": "is what", "who": "who is"}
     rows = []
@@ -48,7 +48,7 @@ def defaults(root: Path, epochs: int, **optim: Any) -> dict[str, Any]:
 
 def test_it_beats_the_most_frequent_class_and_answers_from_its_record(tmp_path: Path) -> None:
     result = run_task(defaults(tmp_path, 4), raise_errors=True)
-    assert result.ret["accuracy"] > 0.9  # half of the questions are of one class
+    assert result.ret["accuracy"] > 0.9  # half of the questions have the same class
     said = alchemy.load(result.record_dir).predict(["what is w1 w2", "w1 who is w2"])
     assert [row["pred"] for row in said] == ["what", "who"]
 
@@ -57,7 +57,7 @@ def test_it_beats_the_most_frequent_class_and_answers_from_its_record(tmp_path: 
 def test_it_learns_with_any_optimizer(kind: str, tmp_path: Path) -> None:
     with ready(defaults(tmp_path, 1, type=f"alchemy.optim.{kind}", lr=0.01)) as run:
         batch, losses = next(iter(loader_of(run, "train"))), []
-        run.model.eval()  # without dropout each loss is below the one before
+        run.model.eval()  # without dropout, each loss is below the previous one
         for _ in range(3):
             with run.updater.micro_batch(batch):
                 loss = run.task.loss(batch)

@@ -1,4 +1,4 @@
-"""Files and numbers that no model can be made of are refused, with what is wrong and how to mend it."""
+"""Invalid files and numbers of models are rejected, with the problem and a fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long rows in windows: each token is seen once, with as much around it as there is, and padding changes nothing."""
+"""Long rows in windows: each token is used once, with as much context as possible, and padding has no effect."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_token_is_given_what_its_window_says_and_a_special_one_the_mean() -> N
     encoder = recurrent(reader(8, 2, around=(1, 1)))
     with torch.no_grad():
         found = encoder.read(padded([text]))
-        # the text has 12 tokens between two special ones, a window 6 of them
+        # the text has 12 tokens between two special ones, a window has 6 of them
         parts = [torch.cat([text[:1], text[1 + start : 7 + start], text[-1:]]) for start in (0, 4, 6)]
         first, middle, last = (encoder(padded([part])) for part in parts)
     assert torch.allclose(found.states_BTD[0, 1:6], first.states_BTD[0, 1:6], atol=1e-6)

@@ -1,4 +1,4 @@
-"""Small texts, tokenizers and folders of pretrained models for the tests of models."""
+"""Small texts, tokenizers and pretrained model folders for the tests of models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 40
 
 
 def words() -> Words:
-    """A tokenizer of SIZE ids, the first four of them special."""
+    """A tokenizer with SIZE ids, the first four of them special."""
     return Words.train([" ".join(f"w{i:02}" for i in range(SIZE - 4))])
 
 
@@ -45,7 +45,7 @@ def ragged(lengths: list[int], seed: int = 0) -> list[torch.Tensor]:
 
 
 def padded(texts: list[torch.Tensor], extra: int = 0, left: bool = False, fill: int = 0) -> Rows:
-    """The rows in one tensor, with `extra` places of padding more than are needed."""
+    """Return the rows as one tensor, with `extra` positions of padding."""
     size = max(map(len, texts)) + extra
     ids_BT = torch.full((len(texts), size), fill)
     real_BT = torch.zeros(len(texts), size, dtype=torch.bool)

@@ -182,7 +182,7 @@ def test_a_model_whose_loss_is_not_finite_is_never_the_best(training, model, cap
     assert model.saved == 1
 
 
-# -- in a training
+# -- in a training run
 
 
 def train(folder, model="tests.toy.Line", **changes):

@@ -31,7 +31,7 @@ SEEN: dict[str, Any] = {}
 
 @AlchemyRunner.register()
 class Look(AlchemyRunner):
-    """Does what the test has put into SEEN."""
+    """Run the function that the test has put into SEEN."""
 
     def run(self) -> Any:
         return SEEN["do"]()

@@ -1,4 +1,4 @@
-"""The profiler leaves a trace in the record, also of a training that ends before it does."""
+"""The profiler writes a trace to the record, even if training ends first."""
 
 from __future__ import annotations
 

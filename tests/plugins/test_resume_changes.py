@@ -1,4 +1,4 @@
-"""What has changed since a record was written: each thing has a name, and a config key is known as one."""
+"""Changes since a record was written: each has a name, and config keys are recognized."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.toy import config
 
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
-    """The record of a run that was made here and now."""
+    """The record of a run made in this environment."""
     made = Record.create(tmp_path, name="r", tag="t", versions=versions())
     made.finish("finished")
     (made.path / "cfg.toml").write_text(dumps(prepare_cfg(config(seed=1))))
@@ -53,7 +53,7 @@ def test_another_number_of_processes_is_told_and_allowed(record: Path) -> None:
     assert (change.name, change.breaks) == ("ranks", False)
     assert change.text.startswith("4 -> 1 processes: the data continues at the same position")
     refuse_changes([change], [])
-    del env["processes"]  # a record of an earlier version does not say
+    del env["processes"]  # missing in records of earlier versions
     path.write_text(json.dumps(env))
     assert found(record) == []
 

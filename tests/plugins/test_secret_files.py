@@ -1,4 +1,4 @@
-"""What Backup leaves out since it holds secrets, and what it copies though it sounds like one."""
+"""Files that Backup leaves out because they contain secrets, and files that it copies despite their names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN = (
     "monkey.toml forgot_password.html .gitignore Makefile secrets/__init__.py"
 )
 
-# assembled here: a scanner that reads this file is not to find them
+# assembled here, so that secret scanners do not report this file
 HOLDING = {
     "a private key": "-----BEGIN " + "RSA PRIVATE KEY-----\nMIIEow\n",
     "an AWS key": "AKIA" + "Q3EGRIOSFODNN7AB",
@@ -48,7 +48,7 @@ HARMLESS = (
 
 
 def back_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], list[str]]:
-    """What a run copies of `src`, and its warnings."""
+    """Return the files that a run copies from `src`, and its warnings."""
     monkeypatch.chdir(folder)
     cfg = config("runs", sched__epochs=1)
     cfg["plugins"].append({"type": "alchemy.plugins.Backup", "paths": ["src"]})

@@ -1,4 +1,4 @@
-"""The recipes for their tests: a copy of their folder, data of theirs cut short, a small model for a pretrained one."""
+"""Prepare the recipes for tests: a copy of their folder, truncated data, and a small model as pretrained weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def name_of(file: Path) -> str:
 
 
 def set_out(file: Path) -> Path:
-    """Copies the recipes into the working folder, which has their data, and prepares one; returns its path there."""
+    """Copy the recipes into the working folder, which contains their data, and prepare one; return its path."""
     needs(SETS[file.parent.name])
     for part in ROOT.rglob("*.toml"):
         copy = Path(part.relative_to(ROOT))
@@ -34,7 +34,7 @@ def set_out(file: Path) -> Path:
 
 
 def shorten(name: str, to: Path, lines: int) -> None:
-    """Writes the first lines of every text of a set below a folder."""
+    """Write the first lines of every file of a dataset to a folder."""
     whole = needs(name)
     for file in whole.rglob("*"):
         copy = to / name / file.relative_to(whole)
@@ -46,7 +46,7 @@ def shorten(name: str, to: Path, lines: int) -> None:
 
 
 def small(file: Path) -> list[str]:
-    """A small model with random weights where the recipe wants a pretrained one."""
+    """Write a small model with random weights in place of the pretrained one of a recipe."""
     if "bert" not in file.stem and "minilm" not in file.stem:
         return []
     signs = string.ascii_lowercase + string.digits + string.punctuation

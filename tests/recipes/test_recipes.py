@@ -1,4 +1,4 @@
-"""The recipes are what the table says, and the table is what the records say."""
+"""The recipes match the table, and the table matches the records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_results_come_from_the_records_of_tests(
     assert [row["seed"] for row in found["seeds"]] == [1, 2]
     assert all(row["test"] == max(row["dev"]) == 1.0 for row in found["seeds"])
     other = ["run", "c.toml", "--seeds", "1", "--test", "--device", "-1", "--set", "optim.lr=0.1"]
-    monkeypatch.setattr(sys, "argv", ["alchemy", *other])  # as a record keeps it
+    monkeypatch.setattr(sys, "argv", ["alchemy", *other])  # as in a record
     assert main(other) == 0
     kept = tmp_path / "results" / "trec-textcnn.json"
     kept.write_text(kept.read_text("utf-8").replace('"seed": 2', '"seed": 7'), "utf-8")
@@ -66,7 +66,7 @@ def test_results_come_from_the_records_of_tests(
 
 @pytest.fixture(params=FILES, ids=name_of)
 def recipe(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One of the recipes, in a copy of their folder that has the data, and in which the test runs."""
+    """A recipe in a copy of the recipes folder with data, as the working folder."""
     (tmp_path / "data").symlink_to(DATA)
     monkeypatch.chdir(tmp_path)
     return set_out(request.param)

@@ -36,7 +36,7 @@ def test_a_row_is_what_it_always_was(tmp_path: Path) -> None:
 def test_a_row_is_that_of_the_moment_and_any_name_can_be_written(tmp_path: Path) -> None:
     series, values = MetricsFile(tmp_path / "m"), {"half \udc80": 1.5}
     series.log(values, update=1, step=1, epoch=0)
-    values["later"] = 2.0  # by somebody who was given the same numbers
+    values["later"] = 2.0  # the caller may change its dict later
     series.close()
     (row,) = read_metrics(tmp_path / "m")
     assert row["values"] == {"half \udc80": 1.5}

@@ -31,7 +31,7 @@ pytestmark = [
 
 
 class Html(HTMLParser):
-    """The links and the anchors of a page."""
+    """Collect the links and the anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Site(NamedTuple):
     pages: dict[Path, Html]
 
     def inside(self, page: Path) -> Iterator[tuple[str, Path, str]]:
-        """The links of a page to files of the site, each with its file and its anchor."""
+        """Return the links of a page to files of the site, each with its file and its anchor."""
         for link in self.pages[page].links:
             if not urlsplit(link).scheme:
                 path, anchor = urldefrag(unquote(link))
@@ -62,7 +62,7 @@ class Site(NamedTuple):
 
     @property
     def written(self) -> list[Path]:
-        """Every page but the copies of source files and the page for missing ones."""
+        """Return every page except copies of source files and the page for missing ones."""
         return [page for page in self.pages if "source" not in page.parts and page.name != "404.html"]
 
 
@@ -92,7 +92,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def served(site: Site) -> Iterator[str]:
-    """The address of the site on a server of this machine."""
+    """The address of the site on a local server."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *args: object) -> None:
@@ -180,7 +180,7 @@ def test_search_finds_the_page(site: Site, browser: Any, served: str, where: str
     page.goto((site.folder / "run.html").as_uri() if where == "file" else f"{served}/run.html")
     page.locator("input.md-search__input").click()
     page.keyboard.type(query)
-    page.keyboard.press("End")  # Chinese characters come without the release of a key, which starts the search
+    page.keyboard.press("End")  # typing Chinese characters sends no key release, which starts the search
     results = page.locator("a.md-search-result__link")
     results.first.wait_for(timeout=20_000)
     found = [link.get_attribute("href") for link in results.all()]

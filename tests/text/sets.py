@@ -13,5 +13,5 @@ DATA = Path(os.environ.get("ALCHEMY_DATA") or Path(__file__).parents[3] / "share
 def needs(name: str) -> Path:
     """Return the folder of a dataset; skip the test if it is missing."""
     if not (DATA / name).is_dir():
-        pytest.skip(f"the set {name} is not there: set ALCHEMY_DATA to the folder that holds it")
+        pytest.skip(f"dataset {name} not found: set ALCHEMY_DATA to the folder that contains it")
     return DATA / name

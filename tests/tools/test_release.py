@@ -1,4 +1,4 @@
-"""A release changes everything at the end, or nothing: tried on a small project with the layout of this one."""
+"""A release changes everything at the end, or nothing: tested on a small project with the same layout."""
 
 from __future__ import annotations
 

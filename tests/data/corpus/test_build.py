@@ -27,7 +27,7 @@ from alchemy.data.corpus.text_sources import Piece, get_reader, read_text
 from alchemy.errors import AlchemyError
 from tests.data.corpus.texts import LINES, TEXT, files_below, one, texts, written
 
-# -- what comes out
+# -- output
 
 
 @pytest.mark.parametrize("tokenizer", ["words", "characters", "bpe"])
@@ -88,7 +88,7 @@ def test_a_dev_set_takes_the_tokenizer_of_the_training_set(tmp_path: Path) -> No
     assert dev.manifest.unknown == 1
 
 
-# -- what goes in
+# -- input
 
 
 def packed(opener: Callable[..., Any]) -> Callable[[Path, bytes], None]:
@@ -174,7 +174,7 @@ def test_a_file_may_be_there_twice(tmp_path: Path) -> None:
     assert [source["lines"] for source in corpus.manifest.sources] == [len(TEXT)] * 2
 
 
-# -- what is refused
+# -- errors
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_rows_are_counted_from_the_end_too(english: Corpus) -> None:
         english.padded([0.5])  # type: ignore[list-item]
 
 
-# -- files that are not as they were
+# -- changed files
 
 
 def test_offsets_that_run_backwards_are_noticed(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_facts_are_counts_lengths_and_places(english: Corpus) -> None:
     assert found["longest"][0] == {"sentence": 6, "tokens": 8, "where": f"{english.manifest.sources[0]['path']}:7"}
 
 
-# -- as data of a training
+# -- in training
 
 
 def test_a_loader_gets_batches_that_fit_a_budget(out: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_shuffle_before_it_is_that_of_the_seed(capture_log: Any) -> None:
     assert "WARNING" not in capture_log.text
 
 
-# -- what it refuses
+# -- errors
 
 
 def test_it_stands_before_the_split() -> None:
@@ -153,7 +153,7 @@ def test_an_error_of_the_data_names_the_pipe() -> None:
     assert entries(cache_folder()) == []
 
 
-# -- damaged, or removed by somebody else
+# -- damaged, or removed by another process
 
 
 def folder_of(kept: Cache) -> Path:
@@ -204,7 +204,7 @@ def test_a_worker_reads_what_was_made_again_if_it_is_the_same() -> None:
     assert list(pickle.loads(packed)) == ["A", "B"]
 
 
-# -- what loaders and resumes ask
+# -- loaders and resuming
 
 
 def ids(sample: str) -> dict[str, Any]:

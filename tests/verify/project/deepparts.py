@@ -1,4 +1,4 @@
-"""Parts for the tests of the deep check: each can be told to go wrong in one way."""
+"""Parts for the tests of the deep check: each has an option to fail in one way."""
 
 from __future__ import annotations
 
