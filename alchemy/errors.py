@@ -23,8 +23,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class Problem:
     """A problem to report: what is wrong, where, and how to fix it.
 
-    >>> str(Problem("Noam takes no 'epoch'", where="train.toml:41", section="sched", hint="did you mean 'epochs'?"))
-    "train.toml:41 [sched] Noam takes no 'epoch'; did you mean 'epochs'?"
+    >>> problem = Problem("Noam has no option 'epoch'", "train.toml:41", "sched", hint="did you mean 'epochs'?")
+    >>> str(problem)
+    "train.toml:41 [sched] Noam has no option 'epoch'; did you mean 'epochs'?"
     """
 
     message: str

@@ -84,7 +84,11 @@ def _check_periods(every: float | Mapping[str, float]) -> Iterator[Violation]:
     for unit, number in every.items() if isinstance(every, Mapping) else (("updates", every),):
         whole = isinstance(number, int) and number >= 1
         if unit not in _UNITS:
-            yield "every", f"every takes no {unit!r}", did_you_mean(unit, _UNITS) or f"it takes {', '.join(_UNITS)}"
+            yield (
+                "every",
+                f"every has no option {unit!r}",
+                did_you_mean(unit, _UNITS) or f"it takes {', '.join(_UNITS)}",
+            )
         elif unit == "minutes" and not 0 < number < math.inf:
             yield "every", f"every minutes = {number!r}", "give a number of minutes above 0"
         elif unit != "minutes" and not whole:
@@ -95,7 +99,7 @@ def _check_compile_options(compile: bool | Mapping[str, object]) -> Iterator[Vio
     for key in compile if isinstance(compile, Mapping) else ():
         if key not in _COMPILE:
             hint = did_you_mean(key, _COMPILE) or f"it takes {', '.join(_COMPILE)}"
-            yield "compile", f"torch.compile takes no {key!r}", hint
+            yield "compile", f"torch.compile has no option {key!r}", hint
 
 
 _UNITS = ("updates", "epochs", "minutes")

@@ -83,7 +83,7 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
         raise AlchemyError(text, where=where_of(table, taken[0]), section="model", hint=hint)
     unknown = [key for key in table if key not in ("type", *RESERVED)]
     if unknown and not names and not takes_any:  # `construct` assumes that such a class reads its table itself
-        text = f"{table['type']} takes no {unknown[0]!r}"
+        text = f"{table['type']} has no option {unknown[0]!r}"
         hint = did_you_mean(unknown[0], RESERVED) or "its constructor takes no arguments"
         raise AlchemyError(text, where=where_of(table, unknown[0]), section="model", hint=hint)
     made = construct(maker, table, drop=("type", *RESERVED), section="model")
@@ -246,7 +246,7 @@ def _map_fields(module: nn.Module, mapped: Mapping[str, str]) -> _Fields:
     title = type(module).__name__
     if unknown:
         hint = did_you_mean(unknown[0], names) or f"it takes {', '.join(names)}"
-        raise AlchemyError(f"{title}.forward takes no {unknown[0]!r}", section="model.inputs", hint=hint)
+        raise AlchemyError(f"{title}.forward has no option {unknown[0]!r}", section="model.inputs", hint=hint)
     return _Fields(title, names, mapped)
 
 

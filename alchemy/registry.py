@@ -179,7 +179,9 @@ def _keywords(
     for key in keys:
         if key not in names and not takes_any:
             hint = did_you_mean(key, names) or f"it takes {', '.join(names) or 'nothing'}"
-            raise AlchemyError(f"{_name(cls)} takes no {key!r}", where=where_of(table, key), section=section, hint=hint)
+            raise AlchemyError(
+                f"{_name(cls)} has no option {key!r}", where=where_of(table, key), section=section, hint=hint
+            )
     for key, text, hint in _wrong_values(cls, {key: table[key] for key in keys}):
         raise AlchemyError(f"{_name(cls)}: {text}", where=where_of(table, key), section=section, hint=hint)
     # parts with typed keywords get plain values; older parts, which accept any key, get the original tables

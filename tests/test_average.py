@@ -107,7 +107,7 @@ def test_without_a_table_nothing_is_averaged() -> None:
         ({"type": "alchemy.average.SWA", "start": -1}, "start must be at least 0, not -1"),
         ({"type": "alchemy.average.SWA", "start": 1.5}, r"start must be below 1, not 1\.5"),
         ({"type": "alchemy.average.SWA", "start": float("nan")}, "start must be at least 0, not nan"),
-        ({"decy": 0.9}, "EMA takes no 'decy'; did you mean 'decay'"),
+        ({"decy": 0.9}, "EMA has no option 'decy'; did you mean 'decay'"),
     ],
 )
 def test_wrong_settings_are_told(table: dict[str, Any], message: str) -> None:

@@ -79,7 +79,7 @@ def test_the_model_gets_the_whole_table(kind: str) -> None:
 
 def test_unknown_keys_are_refused() -> None:
     with (
-        pytest.raises(AlchemyError, match="RAdam takes no 'learning_rate'"),
+        pytest.raises(AlchemyError, match="RAdam has no option 'learning_rate'"),
         optimizing({"type": "torch.optim.RAdam", "learning_rate": 1}),
     ):
         pass
@@ -228,7 +228,7 @@ def test_old_optimizers_are_filled_from_their_table_and_reset() -> None:
         run.optim.reset(lr=0.125, max_grad_norm=2.0)
         assert (run.optim.get_lr(), run.optim.max_grad_norm, len(run.optim.params)) == ([0.125], 2.0, 2)
         assert run.optim.optimizer.defaults["amsgrad"] is True
-        with pytest.raises(AlchemyError, match="AdamW takes no 'beta'; did you mean 'betas'"):
+        with pytest.raises(AlchemyError, match="AdamW has no option 'beta'; did you mean 'betas'"):
             run.optim.reset(beta=1)
 
 

@@ -100,7 +100,7 @@ def test_a_model_may_say_itself_what_each_takes() -> None:
         ({"generator": {"type": None}}, r"\[optim.generator\] has no 'type'"),
         (
             {"generator": {"momentun": 0.9}},
-            r"\[optim.generator\] torch.optim.SGD takes no 'momentun'; did you mean 'momentum'",
+            r"\[optim.generator\] torch.optim.SGD has no option 'momentun'; did you mean 'momentum'",
         ),
     ],
 )

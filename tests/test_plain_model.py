@@ -160,7 +160,7 @@ def test_inputs_map_fields_of_another_name_and_reach_kwargs() -> None:
 
 def test_inputs_for_a_parameter_that_forward_lacks_are_refused() -> None:
     table = {"type": "Nothing", "inputs": {"xx": "points"}}
-    with pytest.raises(AlchemyError, match=r"Nothing\.forward takes no 'xx'; did you mean 'x'"), training(table):
+    with pytest.raises(AlchemyError, match=r"Nothing\.forward has no option 'xx'; did you mean 'x'"), training(table):
         pass
 
 
@@ -237,8 +237,8 @@ def test_a_function_may_return_the_module() -> None:
     [
         ({"type": "Greedy"}, r"'freeze' is both a reserved key of \[model\] and an argument of .*Greedy"),
         ({"type": "not_a_module"}, "returned a str, expected an nn.Module"),
-        ({"widht": 3}, "takes no 'widht'"),
-        ({"type": "Nothing", "width": 3}, "Nothing takes no 'width'"),
+        ({"widht": 3}, "has no option 'widht'"),
+        ({"type": "Nothing", "width": 3}, "Nothing has no option 'width'"),
         ({"type": "Nott"}, "has no AlchemyModel named 'Nott'"),
         ({"freeze": "outer"}, "no parameter matches 'outer'"),
         ({"load": "nowhere.safetensors"}, "file not found: nowhere.safetensors"),

@@ -275,7 +275,7 @@ def test_loading_draws_nothing_and_leaves_no_run(records: Any) -> None:
         ({"checkpoint": "u7000"}, "has no checkpoint 'u7000'; it has"),
         ({"device": "abacus"}, "unknown device 'abacus'"),
         ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
-        ({"overrides": ["task.pear=true"]}, "takes no 'pear'; did you mean 'pair'"),
+        ({"overrides": ["task.pear=true"]}, "has no option 'pear'; did you mean 'pair'"),
     ],
 )
 def test_what_cannot_be_loaded_is_told(change: dict[str, Any], message: str, records: Any) -> None:

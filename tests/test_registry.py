@@ -64,7 +64,7 @@ def test_a_constructor_without_parameters_is_called_bare() -> None:
         ({"type": f"{HERE}.HERE"}, "is not a Kind"),
         ({"type": 3}, "must be a string"),
         ({"type": "a..b"}, "not an import path|no module"),
-        ({"type": f"{HERE}.Typed", "size": 1, "nam": 2}, "takes no 'nam'; did you mean 'name'"),
+        ({"type": f"{HERE}.Typed", "size": 1, "nam": 2}, "has no option 'nam'; did you mean 'name'"),
         ({"type": f"{HERE}.Typed"}, "needs 'size'"),
         ({}, "needs a 'type'"),
     ],

@@ -44,7 +44,9 @@ def test_fault_3_old_spelling_of_the_warm_up_warms_up() -> None:
 
 
 def test_fault_3_misspelt_keys_are_refused() -> None:
-    with pytest.raises(AlchemyError, match=r"LineWarmup takes no 'num_warmup_step'; did you mean 'num_warmup_steps'"):
+    with pytest.raises(
+        AlchemyError, match=r"LineWarmup has no option 'num_warmup_step'; did you mean 'num_warmup_steps'"
+    ):
         ours("step", 1, type="alchemy.sched.LineWarmup", epochs=3, num_warmup_step=4)
     with pytest.raises(AlchemyError, match=r"unit must be one of 'step', 'epoch', not .*; did you mean 'step'"):
         ours("steps", 1, type="alchemy.sched.Constant", epochs=3)
@@ -172,7 +174,7 @@ def test_reset_begins_the_curve_again_over_what_is_left() -> None:
             run.train_sched.step_lr()
         assert rates == pytest.approx([0, 0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
         assert run.optim.get_lr() == [0.0]
-        with pytest.raises(AlchemyError, match=r"takes no 'warmup'"):
+        with pytest.raises(AlchemyError, match=r"has no option 'warmup'"):
             run.train_sched.reset_lr_sched(warmup=2)
 
 

@@ -74,8 +74,10 @@ def parse_command(name: str, words: Sequence[str]) -> argparse.Namespace:
     if extra:
         inner = nested.get(words[0], parser)
         unknown = next((word for word in extra if word.startswith("-")), extra[0])
-        hint = _suggest_option(unknown, words, inner.options()) if unknown.startswith("-") else ""
-        raise AlchemyError(f"{inner.prog} takes no {unknown!r}", hint=hint or f"see '{inner.prog} --help'")
+        is_option = unknown.startswith("-")
+        hint = _suggest_option(unknown, words, inner.options()) if is_option else ""
+        refuses = "has no option" if is_option else "does not accept"
+        raise AlchemyError(f"{inner.prog} {refuses} {unknown!r}", hint=hint or f"see '{inner.prog} --help'")
     return args
 
 

@@ -73,7 +73,7 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
                 or did_you_mean(key, [*names, *others, *not_passed])
                 or accepted
             )
-            yield slot.problem(f"{part.name} takes no {key!r}", key, hint=hint)
+            yield slot.problem(f"{part.name} has no option {key!r}", key, hint=hint)
         elif takes_any and key not in others:
             yield from _check_unread(slot, part, key, layout, strict)
     missing = (
@@ -239,7 +239,7 @@ def _check_lists(section: str, table: Table) -> Iterator[Problem]:
     for key in table:
         if key not in names:
             hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts, each with a type"
-            yield Problem(f"takes no {key!r}", table.where(key), section, hint)
+            yield Problem(f"has no option {key!r}", table.where(key), section, hint)
 
 
 # -- datasets: `pipes` are parts, all other keys go to the loader

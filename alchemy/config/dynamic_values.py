@@ -170,7 +170,7 @@ def _evaluate(recipe: Table, source: _Stream, section: str) -> Any:
     for key in settings:
         if key not in takes:
             hint = did_you_mean(key, takes) or f"it takes {', '.join(takes)}"
-            fail(f"{name} takes no {key!r}", where=recipe.where(key), section=section, hint=hint)
+            fail(f"{name} has no option {key!r}", where=recipe.where(key), section=section, hint=hint)
     missing = [key for key, required in takes.items() if required and key not in settings]
     if missing:
         fail(f"{name} needs {' and '.join(map(repr, missing))}", where=where, section=section)

@@ -248,7 +248,7 @@ def _adapt(found: Callable[..., Any], table: Mapping[str, Any]) -> Loss:
     unknown = [key for key in options if key not in names]
     if unknown:
         hint = did_you_mean(unknown[0], names) or f"it takes {', '.join(names)}"
-        raise AlchemyError(f"{table['type']} takes no {unknown[0]!r}", section="criterion", hint=hint)
+        raise AlchemyError(f"{table['type']} has no option {unknown[0]!r}", section="criterion", hint=hint)
     if "ignore_index" in names and "ignore_index" not in options:
         options["ignore_index"] = inspect.signature(found).parameters["ignore_index"].default
     return _ExternalLoss(found, summed=summed, **{**options, **forced})

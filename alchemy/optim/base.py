@@ -225,7 +225,7 @@ class AlchemyOptimizer(Registrable):
         for key in kwargs:
             if key not in known and not takes_any:
                 hint = did_you_mean(key, known)
-                raise AlchemyError(f"{kind.__name__} takes no {key!r}", section=self.section, hint=hint)
+                raise AlchemyError(f"{kind.__name__} has no option {key!r}", section=self.section, hint=hint)
         vars(self).update({key: kwargs[key] for key in OURS if key in kwargs})
         options = {**self._optimizer.defaults, **kwargs}
         options = {key: value for key, value in options.items() if key in names and key not in OURS}

@@ -38,7 +38,7 @@ class Wrapped(AlchemyOptimizer):
             if key not in known:
                 hint = did_you_mean(key, known) or f"it takes {', '.join(known)}"
                 where = where_of(self.cfg, key)
-                raise AlchemyError(f"{type} takes no {key!r}", where=where, section=self.section, hint=hint)
+                raise AlchemyError(f"{type} has no option {key!r}", where=where, section=self.section, hint=hint)
             for text, hint in find_mismatches(key, value, RATES.get(key, "")):
                 raise AlchemyError(f"{type}: {text}", section=self.section, hint=hint)
         self.make(kind, **{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})

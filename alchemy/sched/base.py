@@ -238,7 +238,7 @@ class AlchemyTrainScheduler(Registrable):
         for key in kwargs:
             if key not in names:
                 hint = did_you_mean(key, names)
-                raise AlchemyError(f"{type(self).__name__} takes no {key!r}", section="sched", hint=hint)
+                raise AlchemyError(f"{type(self).__name__} has no option {key!r}", section="sched", hint=hint)
         self._change(kwargs)
         self.lr_start = self.epochs_done if self.unit == "epoch" else self.num_updates
         self._curve_length = kwargs.get("num_training_steps")

@@ -301,7 +301,7 @@ def test_a_metric_that_is_not_there_is_told_once(train: Any, said: list[str]) ->
         ({"last": True}, "last must be an integer, not true"),
         ({"every": 0}, "every must be at least 1, not 0"),
         ({"every": 1.5}, "every must be an integer or a table, not 1.5"),
-        ({"every": {"epoch": 1}}, r"every takes no 'epoch'; did you mean 'epochs'?"),
+        ({"every": {"epoch": 1}}, r"every has no option 'epoch'; did you mean 'epochs'?"),
         ({"every": {"minutes": 0}}, r"every minutes = 0; give a number of minutes above 0"),
         ({"every": {"epochs": 0.5}}, r"every epochs = 0.5; give a positive integer"),
     ],

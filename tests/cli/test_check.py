@@ -25,8 +25,8 @@ def wrong(project):
 def test_all_errors_at_once_with_their_lines(wrong, capsys):
     assert main(["check", "wrong.toml"]) == 2
     out = capsys.readouterr().out
-    assert "error: wrong.toml:5 [sched] LineWarmup takes no 'epoch'; did you mean 'epochs'?" in out
-    assert "error: wrong.toml:8 [model] PointClassifier takes no 'hiden'; did you mean 'hidden'?" in out
+    assert "error: wrong.toml:5 [sched] LineWarmup has no option 'epoch'; did you mean 'epochs'?" in out
+    assert "error: wrong.toml:8 [model] PointClassifier has no option 'hiden'; did you mean 'hidden'?" in out
     assert out.splitlines()[0].startswith("warning: wrong.toml:2")
     assert out.splitlines()[-1] == "2 errors, 1 warning"
 
@@ -54,13 +54,13 @@ def test_warnings_alone_are_no_failure_unless_strict(project, capsys):
 def test_a_run_refuses_what_the_check_refuses(wrong, capsys):
     assert main(["run", "train.toml", "wrong.toml", "wrong.toml#big"]) == 2
     err = capsys.readouterr().err
-    assert err.count("LineWarmup takes no 'epoch'") == 1
+    assert err.count("LineWarmup has no option 'epoch'") == 1
     assert err.splitlines()[-1] == "2 errors, 1 warning"
 
 
 def test_an_override_is_named_as_the_place(project, capsys):
     assert main(["check", "train.toml", "--set", "model.hiden=3"]) == 2
-    assert "PointClassifier takes no 'hiden'" in capsys.readouterr().out
+    assert "PointClassifier has no option 'hiden'" in capsys.readouterr().out
 
 
 def test_the_deep_check_tries_a_batch_and_tells_the_memory(project, capsys):

@@ -165,4 +165,4 @@ def test_where_the_project_lies_does_not_matter(tmp_path: Path, monkeypatch: pyt
 def test_a_rule_of_a_base_passes_over_keys_that_a_subclass_does_not_take() -> None:
     assert list(find_violations("alchemy.precision.Precision", {"double": True})) == []
     found = list(find_violations("alchemy.precision.Precision", {"compile": {"mod": "max-autotune"}}))
-    assert found == [("compile", "torch.compile takes no 'mod'", "did you mean 'mode'?")]
+    assert found == [("compile", "torch.compile has no option 'mod'", "did you mean 'mode'?")]

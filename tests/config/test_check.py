@@ -317,7 +317,7 @@ ACCEPTED = {
 }
 REFUSED = {
     "own optimizer": (ADAMW, 'type = "own.Mine"\nlr = -1.0\n', "Mine: lr must be at least 0, not -1.0"),
-    "plain module": (MLP, 'type = "own.Net"\nsize = 4\nwidth = 3\n', "Net takes no 'width'"),
+    "plain module": (MLP, 'type = "own.Net"\nsize = 4\nwidth = 3\n', "Net has no option 'width'"),
     "reserved key": (MLP, 'type = "own.Net"\nsize = 4\ninputs = "x"\n', "inputs must be a table, not the string 'x'"),
     "key of both": (MLP, 'type = "own.Clash"\nsize = 4\nload = "x"\n', "'load' is a key of alchemy and an argument"),
     "no module": (MLP, 'type = "own.Thing"\nsize = 4\n', "'own.Thing' is not a model"),
@@ -353,7 +353,7 @@ def test_the_loss_of_a_plain_module_names_its_output_and_target():
     plain = edited(MLP, 'type = "own.Net"\nsize = 4\n').replace('CrossEntropy"', named)
     assert problems_of(plain) == []
     assert "target must be a string, not 3" in str(problems_of(plain.replace('"label"', "3"))[0])
-    assert "CrossEntropy takes no 'target'" in str(problems_of(edited('CrossEntropy"', named))[0])
+    assert "CrossEntropy has no option 'target'" in str(problems_of(edited('CrossEntropy"', named))[0])
 
 
 def test_one_table_of_vectors_needs_one_vocabulary():

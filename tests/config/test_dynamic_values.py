@@ -94,7 +94,7 @@ def test_ranges_of_a_sweep_are_left_to_it():
 WRONG = [
     ({"dyn": "unifrom", "low": 0, "high": 1}, r"\[x\] unknown dynamic value 'unifrom'; did you mean 'uniform'"),
     ({"dyn": "uniform", "low": 0}, "uniform needs 'high'"),
-    ({"dyn": "uniform", "low": 0, "hihg": 1}, "uniform takes no 'hihg'; did you mean 'high'"),
+    ({"dyn": "uniform", "low": 0, "hihg": 1}, "uniform has no option 'hihg'; did you mean 'high'"),
     ({"dyn": "uniform", "low": 2, "high": 1}, "low 2 is above high 1"),
     ({"dyn": "uniform", "low": "a", "high": 1}, "low must be a number, not 'a'"),
     ({"dyn": "loguniform", "low": 0, "high": 1}, "low must be above 0"),

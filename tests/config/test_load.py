@@ -154,7 +154,7 @@ def test_an_override_that_cannot_be_meant_is_refused(text, match, folder):
 def test_a_key_that_nobody_takes_is_for_the_check_to_tell():
     doc = prepare_cfg({"optim": {"type": "torch.optim.AdamW", "betas": [0, 1]}}, overrides=["optim.betass=[1]"])
     assert doc.notes == []
-    assert "command line [optim] AdamW takes no 'betass'; did you mean 'betas'?" in map(str, check(doc))
+    assert "command line [optim] AdamW has no option 'betass'; did you mean 'betas'?" in map(str, check(doc))
     assert parse_value("1", True) is True
 
 

@@ -45,7 +45,7 @@ def test_a_part_of_the_script_is_found(kind: Any) -> None:
 
 
 def test_its_keys_and_values_are_checked() -> None:
-    assert "Net takes no 'sise'; did you mean 'size'?" in problems(type=Net, sise=4)[0]
+    assert "Net has no option 'sise'; did you mean 'size'?" in problems(type=Net, sise=4)[0]
     assert "size must be an integer, not the string '4'" in problems(type=Net, size="4")[0]
 
 

@@ -81,10 +81,10 @@ def test_the_command_line_changes_the_type(overrides):
 @pytest.mark.parametrize(
     ("source", "overrides", "wrong"),
     [
-        ("a.toml#typo", [], "SGD takes no 'momentun'; did you mean 'momentum'?"),
-        ("a.toml#sgd+more", [], "SGD takes no 'betas'"),
-        ("a.toml#sgd", ["optim.betas.0=0.5"], "SGD takes no 'betas'"),
-        ("a.toml", ["optim.momentun=0.5", "optim.type=torch.optim.SGD"], "SGD takes no 'momentun'"),
+        ("a.toml#typo", [], "SGD has no option 'momentun'; did you mean 'momentum'?"),
+        ("a.toml#sgd+more", [], "SGD has no option 'betas'"),
+        ("a.toml#sgd", ["optim.betas.0=0.5"], "SGD has no option 'betas'"),
+        ("a.toml", ["optim.momentun=0.5", "optim.type=torch.optim.SGD"], "SGD has no option 'momentun'"),
     ],
 )
 def test_what_is_given_for_the_new_part_stays_an_error(source, overrides, wrong):

@@ -20,7 +20,7 @@ CFG = {
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
     [
-        ("optim.learning_rate", 0.1, "[optim] AdamW takes no 'learning_rate'; did you mean 'lr'?"),
+        ("optim.learning_rate", 0.1, "[optim] AdamW has no option 'learning_rate'; did you mean 'lr'?"),
         ("optim.weight_decay_rate", 0.1, "did you mean 'weight_decay'?"),
         ("optim.warmup_steps", 5, "write num_warmup_steps in [sched]"),
         ("optim.gradient_accumulation_steps", 2, "write period in [backward]"),
@@ -63,7 +63,7 @@ def test_a_word_of_another_framework_is_answered(key, value, hint):
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["run", "f.toml", "--lr", "0.1"], "alchemy run takes no '--lr'; write '--set optim.lr=0.1'"),
+        (["run", "f.toml", "--lr", "0.1"], "alchemy run has no option '--lr'; write '--set optim.lr=0.1'"),
         (["run", "f.toml", "--epochs=3"], "write '--set sched.epochs=3'"),
         (["run", "f.toml", "--batch-size", "8"], "write '--set task.data.batch_size=8'"),
         (["run", "f.toml", "--gpu", "1"], "write '--device 1'"),

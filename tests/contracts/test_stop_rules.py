@@ -278,7 +278,7 @@ def test_rules_are_built_from_the_table():
 
 WRONG = {
     "epochs": ({"type": "alchemy.stop.Epochs", "epochs": 0}, "epochs must be above 0, not 0"),
-    "time": ({"type": "alchemy.stop.Time"}, "does not say how long; set hours, minutes or seconds"),
+    "time": ({"type": "alchemy.stop.Time"}, "Time has no duration; set hours, minutes or seconds"),
     "no split": ({"type": "alchemy.stop.Patience", "monitor": "f1"}, "write it like 'dev/f1'"),
     "factor": ({"type": "alchemy.stop.Divergence", "factor": 1.0}, "factor must be above 1"),
     "mode": (

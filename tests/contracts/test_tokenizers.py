@@ -150,7 +150,7 @@ def test_an_error_of_a_saved_tokenizer_names_its_folder(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "one" / "alchemy.json").read_text())
     for change, message in (
         ({"type": "alchemy.text.Wrds"}, "has no"),
-        ({"options": {"lowr": True}}, "takes no 'lowr'"),
+        ({"options": {"lowr": True}}, "has no option 'lowr'"),
     ):
         (tmp_path / "one" / "alchemy.json").write_text(json.dumps(manifest | change))
         with pytest.raises(AlchemyError, match=rf"one/alchemy\.json .*{message}"):

@@ -229,7 +229,7 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         ([{"x": [1]}], {"fixed": True}, "fixed pads to max_length, which is not given"),
         ([{"x": [1]}], {"long": "drop"}, "long must be one of 'refuse', 'cut', not the string 'drop'"),
         ([{"x": [1]}], {"previous": "p"}, "'previous' and 'first' must be set together"),
-        ([{"x": [1]}], {"maks": "m"}, r"\[collate_fn.fields.x\] Padded takes no 'maks'; did you mean 'mask'"),
+        ([{"x": [1]}], {"maks": "m"}, r"\[collate_fn.fields.x\] Padded has no option 'maks'; did you mean 'mask'"),
         ([{"xs": [1]}], {}, "the samples have no field 'x'; did you mean 'xs'"),
         ([{"x": [1]}], {"type": "alchemy.data.columns.Image"}, r"'x' of sample 0 has the shape \(1,\)"),
         (

@@ -247,7 +247,7 @@ class Noise(Squares):
         ({"sampler": [0], "shuffle": True}, "sampler cannot be combined with shuffle"),
         ({"sampler": "torch.utils.data.NoSuchSampler"}, "sampler: module 'torch.utils.data' has no 'NoSuchSampler'"),
         ({"sampler": {"num_samples": 3}}, "sampler needs a 'type'"),
-        ({"sampler": {"type": "torch.utils.data.RandomSampler", "nums": 1}}, "RandomSampler takes no 'nums'"),
+        ({"sampler": {"type": "torch.utils.data.RandomSampler", "nums": 1}}, "RandomSampler has no option 'nums'"),
         (
             {"sampler": {"type": "torch.utils.data.RandomSampler", "num_samples": -1}},
             r"sampler\] RandomSampler could not",

@@ -125,11 +125,11 @@ def test_build_loss_makes_parts_and_says_what_is_wrong() -> None:
     loss = build_loss({"type": "alchemy.nn.losses.CrossEntropy", "label_smoothing": 0.2})
     assert isinstance(loss, CrossEntropy)
     assert loss.label_smoothing == 0.2
-    with pytest.raises(AlchemyError, match="CrossEntropy takes no 'smoothing'"):
+    with pytest.raises(AlchemyError, match="CrossEntropy has no option 'smoothing'"):
         build_loss({"type": "alchemy.nn.losses.CrossEntropy", "smoothing": 0.2})
     with pytest.raises(AlchemyError, match="did you mean 'CrossEntropy'"):
         build_loss({"type": "alchemy.nn.losses.CrosEntropy"})
-    with pytest.raises(AlchemyError, match="cross_entropy takes no 'weigth'; did you mean 'weight'"):
+    with pytest.raises(AlchemyError, match="cross_entropy has no option 'weigth'; did you mean 'weight'"):
         build_loss({"type": "torch.nn.functional.cross_entropy", "weigth": [1.0]})
     with pytest.raises(AlchemyError, match="needs a 'type'"):
         build_loss({})

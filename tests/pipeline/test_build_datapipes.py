@@ -112,7 +112,7 @@ def test_the_seed_of_the_run_reaches_pipes_that_read_while_they_are_built():
         ),
         (
             [SOURCE, {"type": "alchemy.pipeline.itr.Batch", "batchsize": 3}],
-            "Batch takes no 'batchsize'; did you mean 'batch_size'",
+            "Batch has no option 'batchsize'; did you mean 'batch_size'",
         ),
         (
             [SOURCE, {"type": "alchemy.pipeline.itr.Batch", "batch_size": 0}],

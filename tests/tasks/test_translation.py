@@ -167,9 +167,9 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
         with pytest.raises(AlchemyError, match=message):
             run_task(config(corpora, tmp_path, **task), raise_errors=True)
 
-    refused("Limits takes no 'max_lenght'; did you mean 'max_length'", limits={"max_lenght": 3})
+    refused("Limits has no option 'max_lenght'; did you mean 'max_length'", limits={"max_lenght": 3})
     refused("max_length must be an integer, not the string '9'", limits={"max_length": "9"})
-    refused("Limits takes no 'max_lenght'", limits={"max_lenght": 3}, search={})  # although nothing is written yet
+    refused("Limits has no option 'max_lenght'", limits={"max_lenght": 3}, search={})  # although nothing is written yet
     refused("max_extra must be at most 1000000000", limits={"max_extra": 10**20})
     refused("max_length = 3 must be at least min_length = 4", limits={"max_length": 3, "min_length": 4})
     refused("beam must be at least 1, not 0", search={"type": "alchemy.generate.BeamSearch", "beam": 0})

@@ -79,7 +79,7 @@ def test_good_config_is_measured_and_leaves_nothing_behind(tmp_path):
             "one evaluation step of 'dev' failed: ZeroDivision",
         ),
         ("datapipe = [1, 2, 3, 4, 5, 6]", "datapipe = []", "empty"),
-        ("lr = 0.001", "lr = 0.001\nbeta = 1", "takes no 'beta'"),
+        ("lr = 0.001", "lr = 0.001\nbeta = 1", "has no option 'beta'"),
     ],
 )
 def test_errors_of_parts_become_problems(old, new, message):

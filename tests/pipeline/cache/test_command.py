@@ -57,9 +57,9 @@ def test_the_command_lists_and_removes(capsys: pytest.CaptureFixture[str], monke
         (["rm"], "nothing selected to remove"),
         (["rm", "ff", "--all"], "nothing selected to remove"),
         (["rm", "ff"], "no cache key starts with 'ff'"),
-        (["ls", "--all"], "takes no '--all'"),
-        (["path", "--json"], "takes no '--json'"),
-        (["verify", "ff"], "takes no 'ff'"),
+        (["ls", "--all"], "has no option '--all'"),
+        (["path", "--json"], "has no option '--json'"),
+        (["verify", "ff"], "does not accept 'ff'"),
         *(
             (["rm", "--older-than", days], "--older-than must be a number of days >= 0")
             for days in ("-1", "nan", "inf")
