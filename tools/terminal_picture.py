@@ -16,14 +16,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-WIDTH = 104
+WIDTH = 108
 PREPARE = """\
 alchemy new sample --kind text
 tail -q -n +2 sample/data/*.csv | sed '1i message,topic' > support.csv
 alchemy new support --data support.csv
 cd support && sed 's/num_warmup_steps/num_warmup_step/' train.toml > typo.toml"""
 # shown command, what really runs in addition, the lines of the output to leave out
-NOISE = r"INFO +(record|lengths|training|epoch [2-7]/|weights)|rows$|^means|^macro|^weighted"
+NOISE = r"INFO +(record|learned|finished|lengths|training|epoch [2-7]/|weights)|rows$|^means|^macro|^weighted"
 SESSION = [
     ("alchemy run typo.toml", "", ""),
     ("alchemy run train.toml --test", "--device -1", NOISE),

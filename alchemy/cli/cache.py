@@ -53,9 +53,9 @@ def _check(args: argparse.Namespace) -> None:
     options = {"--older-than": args.older_than is not None, "--all": args.all}
     removes = [*args.keys, *(name for name, given in options.items() if given)]
     if args.what != "rm" and removes:
-        raise AlchemyError(f"'alchemy data cache {args.what}' has no option {removes[0]!r}", hint="only rm does")
+        raise AlchemyError(f"'alchemy data cache {args.what}' does not accept {removes[0]!r}", hint="only rm does")
     if args.json and args.what not in ("ls", "verify"):
-        raise AlchemyError(f"'alchemy data cache {args.what}' has no option '--json'", hint="only ls and verify do")
+        raise AlchemyError(f"'alchemy data cache {args.what}' does not accept '--json'", hint="only ls and verify do")
     if args.older_than is not None and not 0 <= args.older_than < math.inf:
         text = f"--older-than must be a number of days >= 0, got {args.older_than}"
         raise AlchemyError(text, hint="for example --older-than 30")

@@ -11,8 +11,8 @@ import pytest
 
 from alchemy.config.toml_writer import dumps
 from alchemy.records.folder import read_info
-from tests.clients.conftest import NER
 from tests.clients.accelerated import HERE, PARTS
+from tests.clients.conftest import NER
 from tests.dist.leaving import recorded
 from tests.dist.start import python, torchrun
 from tests.dist.work import record

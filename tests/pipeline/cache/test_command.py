@@ -57,8 +57,8 @@ def test_the_command_lists_and_removes(capsys: pytest.CaptureFixture[str], monke
         (["rm"], "nothing selected to remove"),
         (["rm", "ff", "--all"], "nothing selected to remove"),
         (["rm", "ff"], "no cache key starts with 'ff'"),
-        (["ls", "--all"], "has no option '--all'"),
-        (["path", "--json"], "has no option '--json'"),
+        (["ls", "--all"], "does not accept '--all'"),
+        (["path", "--json"], "does not accept '--json'"),
         (["verify", "ff"], "does not accept 'ff'"),
         *(
             (["rm", "--older-than", days], "--older-than must be a number of days >= 0")
