@@ -46,7 +46,7 @@ class AccumulationWindow:
             self.fresh = False
 
     def undo_division(self) -> None:
-        """Undo the division when another loss joins the same update: only gradients of sums can be added."""
+        """Undo the division when another loss is added to the same update: only gradients of sums can be added."""
         if self.divisor:
             self.optim.multiply_grads(self.divisor)
             self.count, self.divisor = self.divisor, 0

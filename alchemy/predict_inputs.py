@@ -312,7 +312,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pipes_after_opener(pipes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the pipes after the one that reads files, without those that select or order samples."""
+    """Return the pipes after the one that reads files, except those that select or order samples."""
     kinds = [resolve_pipe(pipe) for pipe in pipes]
     readers = [place for place, kind in enumerate(kinds) if kind.begins or issubclass(kind, OPENERS)]
     # the pipe after a list of file names opens them, even if it is a custom pipe

@@ -53,7 +53,7 @@ class InWindows(Whole):
         self.room = room_for(size, around, overlap, section="task")
 
     def longest(self, takes: int | None) -> int | None:
-        """Return None, since rows have no maximum length; raise if a window exceeds that of the encoder."""
+        """Return None, since rows have no maximum length; raise if a window exceeds the encoder's limit."""
         if takes is not None and self.size > takes:
             text = f"windows have max_length = {self.size} tokens, but the model takes at most {takes}"
             raise AlchemyError(text, section="task", hint=f"set max_length = {takes} or less")

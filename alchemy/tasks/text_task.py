@@ -50,8 +50,8 @@ class TextTask(AlchemyTask):
     `labels` is a list or a file; by default the labels that the processor of the training data lists, or else all
     labels in the training data, sorted.
     `template` places the special tokens, `max_length` is the maximum number of tokens including them, and `long` sets
-    how longer texts are handled: an error, truncation, or windows that share `overlap` tokens. Without `max_length` the
-    limit is that of the model; if it has none, texts are truncated to 1024 tokens with a warning.
+    how longer texts are handled: an error, truncation, or windows that share `overlap` tokens. Without `max_length`,
+    the limit of the model applies; if it has none, texts are truncated to 1024 tokens with a warning.
     `cache` stores the encoded samples in `.alchemy/cache`; `overwrite_cache` computes them again.
     A subclass defines how samples are encoded, how outputs are converted to predictions, and how these are scored.
     """

@@ -52,7 +52,7 @@ class Hints:
 
 
 def layout_keys(table: SniffedTable) -> dict[str, Any]:
-    """Return the config keys for the format of a table, without those that have their default value."""
+    """Return the config keys for the format of a table, except those that have their default value."""
     layout = table.layout
     keys: dict[str, Any] = {"format": layout.format} if layout.format else {}
     if layout.delimiter:

@@ -28,8 +28,8 @@ class TextClassification(FromFiles, LstDataPipeline):
 
     A sample has `text`, and `pair` if that column is set. If the file has labels, it also has `label` and `label_id`;
     with `kind = "multi"` the lists `labels` and `label_ids`; with `kind = "regression"` a number as `label`. Ids
-    require `labels`: a list, or a file with one label per line. Columns are header names, or indices from 0 for files
-    without a header. `label` defaults to the column `label` or `labels`, if the file has one.
+    require `labels`: a list, or a file with one label per line. Columns are header names, or zero-based indices for
+    files without a header. `label` defaults to the column `label` or `labels`, if the file has one.
     """
 
     def __init__(
