@@ -183,7 +183,7 @@ class Run(Members):
 
     @property
     def elapsed(self) -> float:
-        """Elapsed seconds, including those before a resume; the same value in all processes."""
+        """Elapsed seconds, including those before the run was resumed; the same value in all processes."""
         return time.monotonic() - self._began if self._agreed is None else self._agreed
 
     @property

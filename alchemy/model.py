@@ -74,7 +74,7 @@ class AlchemyModel(Registrable):
 
     @property
     def criterion_cfg(self) -> Any:
-        """The table `[criterion]`; None if missing, for example in a test or inference config."""
+        """The `[criterion]` table; None if missing, for example in a test or inference config."""
         return self.run.cfg.get("criterion")
 
     @property

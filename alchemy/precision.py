@@ -1,4 +1,4 @@
-"""Mixed precision, compilation and memory savings: the table `[precision]`."""
+"""Mixed precision, compilation and memory savings: the `[precision]` table."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class EncodedInputs:
 
 
 class PipedInputs:
-    """Inputs of any other task: rows that go through the pipes of a split, without those that read files.
+    """Inputs of any other task: rows that go through the pipes of a split, except those that read files.
 
     Each row is processed separately into one sample, so that predictions cannot be mixed up. Pipes that only select or
     order samples are skipped. Without `pipes`, or if the task loads its data without pipes, inputs are already samples.

@@ -176,7 +176,7 @@ class AlchemyTrainer(AlchemyRunner):
 
 @AlchemyRunner.register("Tester")
 class ALchemyTester(AlchemyRunner):
-    """A runner that evaluates the split `test`; it needs neither an optimizer nor a schedule."""
+    """A runner that evaluates the `test` split; it needs neither an optimizer nor a schedule."""
 
     def run(self) -> Any:
         prepare(self.context)
@@ -186,7 +186,7 @@ class ALchemyTester(AlchemyRunner):
 
 @AlchemyRunner.register("InferenceRunner")
 class AlchemyInferenceRunner(AlchemyRunner):
-    """A runner that passes the split `inference` through the output pipes and writes the results.
+    """A runner that passes the `inference` split through the output pipes and writes the results.
 
     The rows are written to the file `out`, by default `results/predictions.<suffix>` in the record.
     """

@@ -170,7 +170,7 @@ class _Journals:
         self._warned: set[str] = set()
 
     def sync(self, state: Collected) -> None:
-        """Sync the files before a save, in its thread; the checkpoint must not count rows that are not on disk."""
+        """Sync the files before a save, in the saving thread; a checkpoint must not count rows that are not on disk."""
         run = self.run
         run.record.restore_folder()
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):

@@ -92,7 +92,7 @@ class Tokens(StopRule):
 
 @StopRule.register()
 class Time(StopRule):
-    """Stop after a given time since the start of the run, including the time before a resume."""
+    """Stop after a given time since the start of the run, including the time before it was resumed."""
 
     def __init__(
         self, *, hours: NonNegativeFloat = 0, minutes: NonNegativeFloat = 0, seconds: NonNegativeFloat = 0
@@ -289,7 +289,7 @@ def build_rules(run: Run) -> Rules:
 
 
 def _by_name(key: str, rules: Sequence[StopRule]) -> dict[str, StopRule]:
-    """Return the rules under the names used in checkpoints: list, position and class."""
+    """Return the rules by the names used in checkpoints: list, position and class."""
     return {f"{key}.{i}.{type(rule).__name__}": rule for i, rule in enumerate(rules)}
 
 

@@ -60,8 +60,8 @@ class Saver:
     """Writes checkpoints, one at a time. Errors are counted and passed to `done`, never raised.
 
     If there is no memory for the copy, or no thread can be started, the save is synchronous. `before(state)` is called
-    before each save, in the thread that writes it: it can write other files to disk and correct what the state says
-    about them.
+    before each save, in the thread that writes it: it can write other files to disk and update the state to match
+    them.
     """
 
     def __init__(

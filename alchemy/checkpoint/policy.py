@@ -23,7 +23,7 @@ class Every:
         self.restart(0)
 
     def restart(self, update: int) -> None:
-        """Restart the interval: at the start, after a resume and after each save."""
+        """Restart the interval: at the start, after resuming and after each save."""
         self.next_update: float = (update // self.updates + 1) * self.updates if self.updates else math.inf
         self.next_time = time.monotonic() + self.seconds
 

@@ -135,7 +135,7 @@ def _build_recipe(args: argparse.Namespace) -> Recipe:
 
 
 def _check_tokenizers(corpus: str, folders: Iterable[Path]) -> None:
-    """Raise an error if the corpus of --like lacks the tokenizer of a side."""
+    """Raise an error if the `--like` corpus has no tokenizer for a side."""
     for folder in folders:
         if not folder.is_dir():
             found = sorted(path.name.removesuffix(".tokenizer") for path in folder.parent.glob("*.tokenizer"))

@@ -199,7 +199,7 @@ def _choose_format(out: str, given: str | None) -> str:
 
 # -- inputs
 def _text_inputs(texts: list[str], pairs: list[str]) -> Iterator[InputRow]:
-    """Return the inputs of --text, each with its --pair if there are any."""
+    """Return the `--text` inputs, each with its `--pair`, if given."""
     if not pairs:
         return (InputRow(f"--text {place}", {"text": text}, text) for place, text in enumerate(texts, 1))
     if len(pairs) != len(texts):

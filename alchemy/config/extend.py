@@ -15,7 +15,7 @@ NOT_INHERITED_BY_PIPES = ("shuffle", "drop_last")
 
 
 def extend(doc: Document, problems: list[Problem]) -> bool:
-    """Merge each split with the split it is `like`; return whether there was any."""
+    """Merge each split that has a `like` key with the split it names; return whether there was any."""
     splits = doc.table("task").table("datasets")
     found = False
     for name, split in list(splits.items()):

@@ -160,7 +160,7 @@ class _Scanner:
         return match
 
     def skip(self) -> None:
-        """Skip whitespace, line ends and comments."""
+        """Skip whitespace, newlines and comments."""
         while match := self.gap.match(self.text, self.pos):
             self.pos = match.end()
             if match[0].strip(" \t" if self.braces else None) and (self.braces or self.json):

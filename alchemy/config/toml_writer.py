@@ -107,7 +107,7 @@ class _Writer:
         self.body(table, name, at)
 
     def entry(self, head: str, value: object, at: Path, pad: str) -> str:
-        """Format an entry or list element with its comments; `pad` is the line end and indent before it."""
+        """Format an entry or list element with its comments; `pad` is the newline and indent before it."""
         above = self.layout.above.get(at, "")
         above = above if "\n" in above else pad
         if isinstance(value, dict):

@@ -69,7 +69,7 @@ def open_text(
 
 
 def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Yield `(number, text)` of every line, counting from 1, without line ends.
+    """Yield `(number, text)` for every line, counting from 1, without line endings.
 
     If a line cannot be decoded, all lines before it are yielded first.
     """
@@ -91,7 +91,7 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
 
 
 def lines_of(path: Path, encoding: str) -> list[str]:
-    """Return all lines of a file, including text after the last line end; much faster than `read_lines`.
+    """Return all lines of a file, including text after the last newline; much faster than `read_lines`.
 
     A lone carriage return does not end a line: inside a sentence, it would misalign the two sides of parallel text.
     """

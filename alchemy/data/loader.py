@@ -184,7 +184,7 @@ class Loader(DataLoader[Any]):
 
 
 def get_dataloader(dataset: Any, seed: int = 0, *, place: EpochPosition = WHOLE, **kwargs: Any) -> Loader:
-    """Return the loader of a dataset; keyword arguments are those of `torch.utils.data.DataLoader`.
+    """Return the loader of a dataset; keyword arguments are the same as for `torch.utils.data.DataLoader`.
 
     `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.
     The order depends only on `seed`, both for samplers and for shuffling pipes, with any number of workers; pass a

@@ -73,7 +73,7 @@ class Link:
 
 
 class _Adapter(Link):
-    """Adapts a dataset that is not a pipe, using those of its attributes that have the name of a link's."""
+    """Adapts a dataset that is not a pipe, using its attributes that have the same names as those of a link."""
 
     def __init__(self, data: object) -> None:
         for name, default in vars(Link).items():

@@ -32,7 +32,7 @@ _opened = itertools.count()
 
 
 class Sharing:
-    """The table `[ddp]`: options of DistributedDataParallel; unused with a single process.
+    """The `[ddp]` table: options of DistributedDataParallel; unused with a single process.
 
     `find_unused_parameters = False` saves DDP a graph traversal per step, and silences its warning that the traversal
     was unnecessary. Every step must then use every parameter, and DDP reorders its buckets after the first step: with

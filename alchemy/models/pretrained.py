@@ -26,9 +26,9 @@ class Pretrained(Encoder):
     """Any transformers model in a local folder: bert, albert, xlnet, roberta, distilbert, electra and others.
 
     `kind` sets the architecture if `config.json` does not contain it, as in folders from 2019. `weights = false` loads
-    only the architecture and initializes it at random; `options` override its configuration, for example
-    `{ hidden_dropout_prob = 0.2 }`. A few architectures, such as convbert, mix padding into their vectors, which logs a
-    warning.
+    only the architecture and initializes it randomly; `options` override its configuration, for example
+    `{ hidden_dropout_prob = 0.2 }`. In a few architectures, such as convbert, padding affects the other vectors; this
+    logs a warning.
     """
 
     packages = ("transformers",)

@@ -44,7 +44,7 @@ class _HasLabels(Protocol):
 class TextModel(AlchemyModel):
     """A model whose module has an `encoder`. The tokenizer and the classes come from the task unless they are set.
 
-    A batch has the field `ids`, optionally a `mask` of real tokens (default: everything except padding) and optionally
+    A batch has an `ids` field, optionally a `mask` of real tokens (default: everything except padding) and optionally
     `segments`. With `trf_lr` in `[optim]`, the encoder uses this learning rate and everything else uses `lr`.
     """
 

@@ -62,8 +62,8 @@ class Translator(AlchemyModel):
 
     The default is a small Transformer trained with label smoothing 0.1; other networks use plain cross-entropy. A
     `[criterion]` table overrides both. The loss is averaged over target tokens.
-    Batches are those of corpora.Parallel; `before`, the decoder input, is the target shifted right by one. Vocabulary
-    sizes come from the task unless `source_size` and `target_size` are set.
+    Batches have the format of corpora.Parallel; `before`, the decoder input, is the target shifted right by one.
+    Vocabulary sizes come from the task unless `source_size` and `target_size` are set.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Translator(AlchemyModel):
         return [row[: len(text)] for row, text in zip(logs_BT.tolist(), texts, strict=True)]
 
     def attended(self, batch: Mapping[str, Any], texts: Sequence[Sequence[Sequence[int]]]) -> list[Tensor]:
-        """Return the attention weights between the tokens of each text and of its source, one matrix per text."""
+        """Return the attention weights between the tokens of each text and its source, one matrix per text."""
         rows = self.rows(batch)
         times_B = torch.tensor([len(several) for several in texts], device=rows.ids_BT.device)
         rows = Rows(rows.ids_BT.repeat_interleave(times_B, 0), rows.real_BT.repeat_interleave(times_B, 0))

@@ -28,7 +28,7 @@ class Whole:
         return encode(rows)
 
     def longest(self, takes: int | None) -> int | None:
-        """Return the maximum length of a row for an encoder that takes `takes` tokens."""
+        """Return the maximum length of a row for an encoder that accepts up to `takes` tokens."""
         return takes
 
 

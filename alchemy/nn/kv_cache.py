@@ -76,7 +76,7 @@ class Grown:
         self.length = 0
 
     def add(self, now_BHQK: Tensor) -> Tensor:
-        """Append those of a step and return all of them."""
+        """Append the keys or values of a step and return all of them."""
         begin, self.length = self.length, self.length + now_BHQK.shape[2]
         if self.room_BHCK is None:
             self.room_BHCK = now_BHQK.new_empty(*now_BHQK.shape[:2], max(ROOM, self.length), now_BHQK.shape[3])

@@ -15,7 +15,7 @@ SMALLEST = 1e-4  # below this, gradients that do not overflow vanish
 
 
 class LossScale:
-    """A scale that is halved on overflow and doubled after `every` updates without; changes only between updates."""
+    """A scale halved on overflow and doubled after `every` updates without one; changes only between updates."""
 
     def __init__(self, value: float = 65536.0, every: int = 2000) -> None:
         self.value, self.every = float(value), every

@@ -17,7 +17,7 @@ from alchemy.pipeline import BeginStepPipeline, SchedPipeline
 class Freeze(BeginStepPipeline):
     """Freezes the parameters that match the patterns, from update `start` up to, but not including, update `until`.
 
-    Without `until` they stay frozen. The state depends only on the number of updates, so it is correct after a resume.
+    Without `until` they stay frozen. The state depends only on the number of updates, so it is correct after resuming.
     A parameter that another Freeze also freezes stays frozen, and one that the model froze itself is left alone.
     """
 

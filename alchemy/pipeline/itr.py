@@ -129,7 +129,7 @@ class Shuffle(ItrDataPipeline):
 
 @DataPipeline.register()
 class SplitByWorker(ItrDataPipeline):
-    """Gives each loader worker of each process its share: every n-th sample of n workers."""
+    """Gives each loader worker of each process its share: with n workers in total, every n-th sample."""
 
     keeps = True
     splits = True

@@ -22,7 +22,7 @@ SIDES = ("source", "target")
 
 
 class EncodePairs(Link, Dataset[Any]):
-    """Tokenizes `source` and `target` of samples and appends EOS to each; the target may be missing."""
+    """Tokenizes the `source` and `target` fields and appends EOS to each; the target may be missing."""
 
     where = where_before
 

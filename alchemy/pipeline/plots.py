@@ -16,7 +16,7 @@ COUNTED = 30  # up to this many classes, counts are readable
 def draw_confusion(names: Sequence[str], counts: Any, legend: str) -> bytes:
     """Draw a confusion matrix, gold labels in rows and predictions in columns, normalized by row.
 
-    If no installed font covers the label names, the axes show the line numbers of the labels in the file `legend`.
+    If no installed font covers the label names, the axes show the line numbers of the labels in the `legend` file.
     """
     shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
     side = min(2.5 + 0.4 * len(names), 20)

@@ -105,7 +105,7 @@ class SetRequiresGradBSPipeline(BeginStepPipeline):
         return kwargs
 
     def _earlier_pipes(self) -> list[SetRequiresGradBSPipeline]:
-        """Return the pipes of earlier steps; after a resume they apply too, wherever they are in the list."""
+        """Return the pipes of earlier steps; they also apply after resuming, wherever they are in the list."""
         pipes = self.run.train_sched.pipes
         before = [pipe for pipe in pipes if isinstance(pipe, SetRequiresGradBSPipeline) and pipe.step < self.step]
         return sorted(before, key=lambda pipe: pipe.step)

@@ -44,7 +44,7 @@ def tokenizer_of(spec: TokenizerSpec) -> Tokenizer:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """Return the digest of a tokenizer, or "" if it has none; a resume compares it, since ids must not change."""
+    """Return the digest of a tokenizer, or "" if it has none. Compared on resume, since ids must not change."""
     with contextlib.suppress(NotImplementedError):  # a project's tokenizer without a digest
         return tokenizer.digest
     return ""

@@ -13,7 +13,8 @@ from alchemy.result import log_failure
 class AlchemyPlugin(Registrable):
     """Base class of plugins. Override the methods you need; during `exit`, `sys.exc_info()` is the error of the run.
 
-    Set `aside = True` for a plugin that only copies, sends or traces: short verification runs leave it out.
+    Set `aside = True` for a plugin that only copies files, sends notifications or records traces: short verification
+    runs skip it.
     """
 
     aside: ClassVar[bool] = False

@@ -208,7 +208,7 @@ def hash_code(user_dir: str) -> str:
 
 
 def values_hash(cfg: Document) -> str:
-    """Return a hash of the values of a config, by which a resume detects edits to `cfg.toml`."""
+    """Return a hash of the values of a config, used on resume to detect edits to `cfg.toml`."""
     return hash_text(json.dumps(as_written(cfg), sort_keys=True, default=str))
 
 

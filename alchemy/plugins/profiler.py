@@ -57,7 +57,7 @@ class Profile(AlchemyPlugin):
             logger.info("trace: {}", path)
 
     def exit(self) -> None:
-        """Stop the profiler. A shorter training run writes what it has recorded."""
+        """Stop the profiler. If training ended early, this writes the updates recorded so far."""
         profiler, self._profile = self._profile, None
         self._hook.remove()
         if profiler is not None:

@@ -173,7 +173,7 @@ class Record:
 
     @property
     def lines(self) -> int:
-        """The number of lines in `metrics.jsonl`, including those superseded by a resume."""
+        """The number of lines in `metrics.jsonl`, including those superseded when the run was resumed."""
         return self.series.lines
 
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:

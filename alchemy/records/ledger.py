@@ -85,7 +85,7 @@ class Ledger(JournaledMixin):
     def close_epoch(self, epoch: int, samples: int | None, left_out: Sequence[int] = ()) -> None:
         """End an epoch in which each of the ids 0..samples-1 was seen, except those `left_out` on purpose.
 
-        `samples` is None if the ids are unknown, or if samples may be seen more or less than once. Not called for an
+        `samples` is None if the ids are unknown, or if samples may be skipped or seen more than once. Not called for an
         epoch that ended early.
         """
         if self._steps:  # gradient accumulation continues into the next epoch: these samples belong to this one

@@ -55,7 +55,7 @@ class MetricsFile(JournaledMixin):
 
 
 def read_metrics(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a `metrics.jsonl`; with `alive=False`, include those superseded by a resume."""
+    """Yield the rows of a `metrics.jsonl`; with `alive=False`, include rows superseded by resuming."""
     lines = drop_superseded(read_lines(path)) if alive else read_lines(path)
     for _, row in lines:
         if row is not None and type(row.get("update")) is int and isinstance(row.get("values", {}), dict):

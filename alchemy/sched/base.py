@@ -65,7 +65,7 @@ class AlchemyTrainScheduler(Registrable):
 
     @property
     def cfg(self) -> Any:
-        """The table `[sched]`."""
+        """The `[sched]` table."""
         return self.run.table("sched")
 
     # -- epochs and steps

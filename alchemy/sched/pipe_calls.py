@@ -1,4 +1,4 @@
-"""Call schedule pipes in order, and after a resume from the one that was interrupted."""
+"""Call schedule pipes in order; after resuming, start from the one that was interrupted."""
 
 from __future__ import annotations
 

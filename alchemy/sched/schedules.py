@@ -57,7 +57,7 @@ class LineWarmup(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Step(AlchemyTrainScheduler):
-    """Multiply by `gamma` every `step_size`."""
+    """Multiply the learning rate by `gamma` every `step_size` updates or epochs."""
 
     step_size: PositiveInt
     gamma: FiniteFloat = 0.1
@@ -69,7 +69,7 @@ class Step(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class MultiStep(AlchemyTrainScheduler):
-    """Multiply by `gamma` at every milestone."""
+    """Multiply the learning rate by `gamma` at every milestone."""
 
     milestones: Sequence[NonNegativeInt]
     gamma: FiniteFloat = 0.1
@@ -81,7 +81,7 @@ class MultiStep(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Exponential(AlchemyTrainScheduler):
-    """Multiply by `gamma` every update or epoch."""
+    """Multiply the learning rate by `gamma` every update or epoch."""
 
     gamma: FiniteFloat
 

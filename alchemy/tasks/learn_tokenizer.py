@@ -1,4 +1,4 @@
-"""Learn a tokenizer from the training texts of a task."""
+"""Train a tokenizer on the training texts of a task."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def has_size_option(name: str) -> bool:
 def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     """Raise if most tokens of the training texts are unknown to the tokenizer, so that nothing could be learned.
 
-    Other splits are not checked: a tokenizer learned from few texts may well not know most of their tokens.
+    Other splits are not checked: a tokenizer trained on little text may not know most of their tokens.
     """
     ids = [token for text in texts for token in tokenizer.encode(text)]
     unknown = ids.count(tokenizer.unk) if tokenizer.unk is not None else 0

@@ -26,7 +26,7 @@ class Pairs:
     """Loads the splits of a translation task, and loads or learns its tokenizers.
 
     `configured` contains the tokenizers of the config by side; by default a side uses that of its corpus, or learns
-    BPE. With `shared`, both sides learn one tokenizer from the texts of both.
+    BPE. With `shared`, one tokenizer is trained on the texts of both sides.
     """
 
     def __init__(

@@ -88,7 +88,7 @@ class TextTask(AlchemyTask):
 
     # -- what a subclass defines
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
-        """Return the texts of a sample, from which a tokenizer is learned."""
+        """Return the texts of a sample, on which a tokenizer is trained."""
         raise NotImplementedError(f"{type(self).__name__} must define texts(sample) -> texts")
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:

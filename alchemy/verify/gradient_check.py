@@ -118,7 +118,7 @@ def _run_rank(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], 
 # -- the run
 @Precision.register()
 class Exact(Precision):
-    """Turns dropout off, and with `double` casts the model and the floats of a batch to float64."""
+    """Turns dropout off, and with `double`, casts the model and the floating-point tensors of a batch to float64."""
 
     def __init__(self, *, double: bool = True) -> None:
         super().__init__()

@@ -267,7 +267,7 @@ class Replay(AlchemyTrainer):
 
 @contextlib.contextmanager
 def _require_same_data() -> Iterator[None]:
-    """Reject changed data: a resume may allow it, but a replay would be a different update."""
+    """Reject changed data: resuming may allow it, but a replay would be a different update."""
     try:
         yield
     except AlchemyError as error:

@@ -136,7 +136,7 @@ def _finalize(flat: np.ndarray, lengths: np.ndarray, tokenizer: Tokenizer, recip
 
 
 def run_parallel(work: Callable[[T], R], tasks: Iterable[T], workers: int) -> Iterator[R]:
-    """Yield `work(task)` of all tasks as they finish, computed by `workers` processes; tasks are consumed lazily.
+    """Yield `work(task)` for all tasks as they finish, computed by `workers` processes; tasks are consumed lazily.
 
     The processes are forked, so they start quickly and need not pickle `work`.
     """

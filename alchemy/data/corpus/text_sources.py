@@ -105,7 +105,7 @@ def _split_compressed(path: Path) -> Iterator[Piece]:
 
 
 def read_text(piece: Piece) -> list[str]:
-    """Return the lines of a piece without line ends; only a line feed ends a line, not other Unicode line breaks."""
+    """Return the lines of a piece without line endings; lines end with a line feed, not other Unicode line breaks."""
     data = piece.data if isinstance(piece.data, bytes) else _bytes(piece)
     if piece.begin == 0:
         data = data.removeprefix(codecs.BOM_UTF8)

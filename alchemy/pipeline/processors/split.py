@@ -16,7 +16,7 @@ from alchemy.pipeline.lst import check_list
 class SplitById(LstDataPipeline):
     """Keeps the samples whose id is in the file `ids`, one per line, in data order; with `exclude`, drops them.
 
-    The id is the field `id` as a string, or with `id = ""` the index of a sample, from 0. An id in the file that no
+    The id is the `id` field as a string, or with `id = ""` the index of a sample, from 0. An id in the file that no
     sample has raises an error unless `missing = true`.
     """
 
