@@ -112,7 +112,7 @@ class SWA(Average):
 
 
 def build_average(run: Run) -> Average | NoAverage:
-    """Build the average of `[ema]`, by default EMA; called after the schedule is built, which knows the length."""
+    """Build the average of `[ema]`, by default EMA. The schedule, which determines the length, must be built first."""
     table = run.cfg.get("ema")
     if table is None:
         return NoAverage()

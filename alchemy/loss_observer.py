@@ -40,7 +40,7 @@ class Observer:
     """Observer of updates that does nothing; `alchemy.verify` defines others."""
 
     def micro_batch(self, batch: object) -> Block:
-        """Return a context manager around forward and backward of a micro-batch."""
+        """Return a context manager around the forward and backward passes of a micro-batch."""
         return _NOTHING
 
     def loss(self, loss: Loss, optim: str) -> None:

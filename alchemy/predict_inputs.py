@@ -328,7 +328,7 @@ def _is_needed(kind: Any) -> bool:
 
 
 def _adapt_pipe(pipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace a pipe that reads all samples at construction by a lazy one, and set batch sizes to 1."""
+    """Replace a pipe that reads all samples at construction with a lazy one, and set batch sizes to 1."""
     if issubclass(resolve_pipe(pipe), ItrToLst | Cache):
         return {"type": _dotted_name(_StreamAsList)}
     return {"type": _dotted_name(Batch), "batch_size": 1} if _is_batching(pipe) else pipe

@@ -132,7 +132,7 @@ ARCHITECTURES = {word: written for written, words in _MODELS for word in words.s
 
 
 def architecture(word: str) -> str:
-    """Return how to configure a model that has another name elsewhere, or "".
+    """Return how to configure a model that other frameworks call by another name, or "".
 
     >>> architecture("TextCNN"), architecture("bert-base-chinese")[:40], architecture("Net")
     ('type = "TextClassifier" and head = { type = "CNN" }', 'type = "TextClassifier" and encoder = { ', '')

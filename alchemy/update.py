@@ -91,7 +91,7 @@ class GradientUpdater:
 
     # -- a micro-batch
     def micro_batch(self, batch: object, *, last: bool = False, real: bool = True) -> MicroBatch:
-        """Return a context manager around forward and backward; `last` marks the last step of the epoch.
+        """Return a context manager around the forward and backward passes; `last` marks the last step of the epoch.
 
         Processes synchronize gradients once per update, in its last micro-batch.
         """

@@ -90,7 +90,7 @@ def _parse(text: str) -> Manifest:
 
 
 def _validate(manifest: Manifest) -> None:
-    """Raise a ValueError if a field has a value that no run writes."""
+    """Raise ValueError if a field has a value that a run would never write."""
     for name in ("update", "epoch", "step"):
         value = vars(manifest)[name]
         if type(value) is not int or not -1 <= value < 2**53:  # step is -1 before the first step

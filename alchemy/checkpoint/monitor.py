@@ -48,7 +48,7 @@ class Monitor:
     def read(self, scores: Mapping[str, object]) -> float:
         """Return the value of the metric in the scores of its split.
 
-        Returns NaN if the loss is not finite: such a model is broken whatever its other scores, and never the best.
+        Returns NaN if the loss is not finite: such a model is broken regardless of other scores, and never the best.
         """
         numbers = numbers_in(scores)
         if self.score not in numbers:

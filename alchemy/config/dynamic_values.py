@@ -129,7 +129,7 @@ SEEDLESS = ("env", "time", "date")
 
 # -- resolving
 def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
-    """Replace `{ dyn = .. }` tables by their values: if `drawn`, those that need the seed, otherwise all others."""
+    """Replace `{ dyn = .. }` tables with their values: if `drawn`, those that need the seed, otherwise all others."""
     now = datetime.datetime.now()
     seed = seed_of(doc)
     for table, key, path, label in list(_recipes(doc)):

@@ -106,7 +106,7 @@ class References:
 
     # -- one reference
     def _resolve(self, place: _Place) -> None:
-        """Replace a string that contains references by its value."""
+        """Replace a string that contains references with its value."""
         if place.path not in self.places:
             return
         text = place.text

@@ -60,7 +60,7 @@ _TORCH = {"optim": "torch.optim", "loss": "torch.nn"}
 
 
 def expand_names(doc: Document, notes: list[Problem], roots: Sequence[str] = (".",)) -> None:
-    """Replace the short names in a config by import paths; unknown names are kept for `check` to report."""
+    """Replace the short names in a config with import paths; unknown names are kept for `check` to report."""
     _expand_key(doc, "runner", "runner")
     for section, (kind, _) in SECTIONS.items():
         table = doc.get(section)

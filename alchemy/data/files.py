@@ -227,7 +227,7 @@ def expand(paths: object) -> list[Path]:
 
 
 def _expand_user(path: str | os.PathLike[str]) -> Path:
-    """Replace a leading `~` by the home folder, unless the path exists as it is."""
+    """Replace a leading `~` with the home folder, unless the path exists as it is."""
     return Path(path if os.path.exists(path) else os.path.expanduser(path))
 
 

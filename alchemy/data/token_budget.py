@@ -113,7 +113,7 @@ class Budget(BatchOrder):
 def cut(
     sizes: np.ndarray, *, max_tokens: int | None = None, max_sentences: int | None = None, multiple: int = 1
 ) -> np.ndarray:
-    """Return 0 and the end of each batch of samples in this order; each batch is as large as the budget allows.
+    """Return the batch boundaries (0 and the end of each batch); each batch is as large as the budget allows.
 
     >>> cut(np.array([2, 2, 3, 3, 5]), max_tokens=6).tolist()
     [0, 2, 4, 5]

@@ -26,7 +26,7 @@ class Steps(Protocol):
         """Return the logits [N, V] of the next token, given the newest of each row. The caller may modify them."""
 
     def select(self, rows_BR: Tensor) -> None:
-        """Keep some sentences, in order, and for each some of its rows, in any order."""
+        """Keep some of the sentences, in order, and some rows of each, in any order."""
 
 
 def log_probs(scores_NV: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ PRIMES = (1_000_003, 805_459_861, 2_654_435_761, 3_674_653_429, 2_097_192_037)
 
 
 class Encoder(nn.Module, Registrable):
-    """Base of encoders, which return a vector of size `width` per token, independent of padding.
+    """Base class for encoders, which return a vector of size `width` per token, independent of padding.
 
     Padding is on the right of each row. An encoder receives the `tokenizer` of the task if its constructor has such a
     parameter.

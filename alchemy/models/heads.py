@@ -17,7 +17,7 @@ from alchemy.registry import Registrable
 
 
 class Head(nn.Module, Registrable):
-    """Base of heads, which return a vector of size `width` per text, independent of padding.
+    """Base class for heads, which return a vector of size `width` per text, independent of padding.
 
     Padding is on the right. The first constructor parameter of a head is `inputs`, the size of a token vector.
     """

@@ -24,7 +24,7 @@ class _Decoding(Protocol):
     """The decoding state of a search. The hypotheses of a sentence are adjacent."""
 
     def select(self, rows_BR: Tensor) -> None:
-        """Keep some sentences, in order, and for each some of its hypotheses, in any order."""
+        """Keep some of the sentences, in order, and some hypotheses of each, in any order."""
 
 
 class Network(nn.Module, Registrable):

@@ -1,4 +1,4 @@
-"""Several optimizers in one task, behind the interface of one."""
+"""Several optimizers in one task, behind the interface of a single optimizer."""
 
 from __future__ import annotations
 

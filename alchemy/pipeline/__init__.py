@@ -90,7 +90,7 @@ class LstDataPipeline(DataPipeline, Dataset[Any]):
 
 
 class _InRun:
-    """Base of pipes that need the current run; warns about unused keyword arguments instead of raising."""
+    """Base class for pipes that need the current run; warns about unused keyword arguments instead of raising."""
 
     def __init__(self, **kwargs: object) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
 
 
 class _Score(EvalPipeline):
-    """Base of metrics that compare the `pred` of all rows of an evaluation with their `label`.
+    """Base class for metrics that compare the `pred` of all rows of an evaluation with their `label`.
 
     The rows are those that alchemy.pipeline.output.Collect collected as `varname`, or those that the task or an earlier
     pipe returned under that name. Later pipes receive them as `preds`.
@@ -225,7 +225,7 @@ class ChrF(_Score):
 
 
 class _Monitoring(EvalPipeline):
-    """Base of pipes that monitor one metric of a split; the metrics pass through unchanged."""
+    """Base class for pipes that monitor one metric of a split; the metrics pass through unchanged."""
 
     produces = ()
 

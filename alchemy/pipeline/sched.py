@@ -25,7 +25,7 @@ __all__ = [
 
 
 class _EvalSchedPipeline(SchedPipeline):
-    """Base of pipes that evaluate a split; a subclass decides when."""
+    """Base class for pipes that evaluate a split; a subclass decides when."""
 
     def __init__(self, split: str = "dev", needs_loss: bool = True) -> None:
         super().__init__()

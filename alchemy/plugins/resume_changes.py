@@ -82,7 +82,7 @@ def _config_changes(record: Path, document: Document) -> Iterator[Change]:
 
 
 def _matches(key: str, pattern: str) -> bool:
-    """Match name by name: a `*` that matched dots would match the parameters of a pipe.
+    """Match component by component: if `*` matched dots, it would also match the parameters of a pipe.
 
     >>> _matches("stop.any.0.patience", "stop.**"), _matches("task.datasets.train.pipes.0.timeout", "task.*.timeout")
     (True, False)

@@ -43,7 +43,7 @@ DEFAULT_LENGTH = 1024  # maximum tokens of a text if neither the config nor the 
 
 
 class TextTask(AlchemyTask):
-    """Base of tasks on text. The pipes of a split yield samples of text, which the task tokenizes.
+    """Base class for text tasks. The pipes of a split yield text samples, which the task tokenizes.
 
     `tokenizer` is a folder, a tokenizer table, or a class such as `"alchemy.text.Words"` that is trained on the
     training texts; `learn = { min_frequency = 2 }` passes options to its `train`.

@@ -1,4 +1,4 @@
-"""Compare two records bit by bit and report where they differ."""
+"""Compare two records bit for bit and report where they differ."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_run_of_another_machine_is_waited_for(record: Path, capsys: Any) -> No
     runs_elsewhere(record, silent=60)
     assert main(["resume", str(record), "--device", "-1"]) == 2
     error = capsys.readouterr().err
-    assert "is still running on elsewhere, as process 7; end it there, or wait, if it is gone" in error
+    assert "is still running on elsewhere, as process 7; stop it there, or wait if it is gone" in error
     assert "it counts as lost after 300 s" in error
 
 

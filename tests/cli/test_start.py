@@ -55,7 +55,7 @@ def test_torch_is_not_imported(words, project):
 def test_stop_does_not_import_torch_either(tmp_path):
     done = start("stop", "latest", cwd=tmp_path)
     assert done.returncode == 2
-    assert "there is no running record" in done.stderr
+    assert "no running record" in done.stderr
 
 
 def test_a_closed_pipe_is_met_quietly(project):

@@ -53,7 +53,7 @@ def test_a_record_is_tested_with_its_own_tokenizer(trained: Path, capsys: pytest
     # without the copy, the folder of the config is used, and the check reports that it is missing
     shutil.rmtree(trained / "tokenizer")
     assert main(["test", str(trained), "--device", "-1"]) == 2
-    assert "there is no file 'words'" in capsys.readouterr().err
+    assert "file not found: 'words'" in capsys.readouterr().err
 
 
 def test_a_tokenizer_given_with_set_is_used(trained: Path) -> None:

@@ -51,7 +51,7 @@ def test_the_package_is_only_needed_when_it_is_used(monkeypatch):
     "part", [lambda: accelerate.Sharding([1]), lambda: accelerate.SaveModelMixin()._prepare_to_save(None)]
 )
 def test_a_part_without_its_trainer_says_so(part):
-    with Run({"tag": "x"}), pytest.raises(AlchemyError, match=r"no Accelerator in this run; set runner"):
+    with Run({"tag": "x"}), pytest.raises(AlchemyError, match=r"this run has no Accelerator; set runner"):
         part()
 
 
@@ -97,7 +97,7 @@ def test_several_processes_refuse_to_go_on_and_leave_the_record_alone(fake, tmp_
     (result,) = run([accelerated(tmp_path)], device=[-1], raise_errors=True)
     assert list(result.record_dir.glob("state/u*"))
     fake.num_processes, before = 2, read_info(result.record_dir)
-    with pytest.raises(AlchemyError, match=r"2 processes .* cannot be resumed: only the first has a record"):
+    with pytest.raises(AlchemyError, match=r"cannot resume the 2 processes .*: only the first one has a record"):
         run([accelerated(tmp_path)], device=[-1], raise_errors=True, resume_from=result.record_dir)
     assert read_info(result.record_dir) == before
 

@@ -135,7 +135,7 @@ def test_a_model_that_lets_padding_into_its_vectors_is_told(kind: str, told: boo
     path = folder(tmp_path, kind, embedding_size=16)
     with warned() as lines:
         encoder = Pretrained(str(path)).eval()
-    assert [line.partition(":")[0] for line in lines] == [f"the vectors of {path} ({kind}) depend on padding"] * told
+    assert [line.partition(",")[0] for line in lines] == [f"the vectors of {path} ({kind}) depend on padding"] * told
     plain, again = (vectors(encoder, padded(ragged([3]), extra)) for extra in (0, 4))
     assert torch.allclose(plain, again, atol=1e-5) is not told
 
@@ -146,7 +146,7 @@ def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         Pretrained("bert-base-chinese")
     from alchemy.text import Characters
 
-    with pytest.raises(AlchemyError, match="knows 40"):
+    with pytest.raises(AlchemyError, match="supports 40"):
         Pretrained(str(path), tokenizer=Characters.train(map(chr, range(200, 300))))
     with pytest.raises(AlchemyError, match="did you mean 'hidden_dropout_prob'"):
         Pretrained(str(path), options={"hidden_dropout_pro": 0.2})

@@ -84,7 +84,7 @@ def test_code_that_was_imported_is_named(lab: Lab, tmp_path: Path, name: str) ->
     with open(tmp_path / "src" / f"{name}.py", "a") as file:
         file.write("# changed\n")
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 2
-    assert f"code: src/{name}.py has changed; put it back, or go on" in text_of(tmp_path)
+    assert f"code: src/{name}.py has changed; revert it, or resume anyway" in text_of(tmp_path)
     assert lab.command(tmp_path, "resume", str(record), "--allow", "code", *CPU) == 0, text_of(tmp_path)
 
 

@@ -23,7 +23,7 @@ _seen: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()  # source hashes
 
 
 class Sources:
-    """Hashes of source files by module name. Finding them imports nothing."""
+    """Hashes of source files by module name. The files are located without importing any module."""
 
     def __init__(self) -> None:
         self.hashes: dict[str, str] = {}

@@ -118,7 +118,7 @@ class _Pickler(pickle.Pickler):
         self.fast = True  # no memo: equal samples give equal bytes, even if some of their parts are shared
 
     def reducer_override(self, value: Any) -> Any:
-        """Replace arrays by references; raise for every other value that is not of a built-in type."""
+        """Replace arrays with references; raise for every other value that is not of a built-in type."""
         if value is _array_at:
             return NotImplemented
         flavor, array = _as_array(value)

@@ -116,7 +116,7 @@ def finalize_part(
     tables: Mapping[str, np.ndarray],
     part: EncodedPart,
 ) -> None:
-    """Replace the provisional ids of a part by the ids of the vocabulary.
+    """Replace the provisional ids of a part with the ids of the vocabulary.
 
     `tables` contains the id of each symbol of a side; the `.sym` file lists the symbols of the part.
     """

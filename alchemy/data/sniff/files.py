@@ -18,8 +18,8 @@ TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".txt")
 def find_splits(paths: Sequence[Path], *, sides: bool = False) -> tuple[dict[str, list[Path]], list[Path]]:
     """Return the files of each split, and the files that are not used.
 
-    A folder means the files in it. A single file is the training data, whatever its name. With `sides`, a split may
-    have two files, one for each language.
+    A folder represents the files in it. A single file is the training data, regardless of its name. With `sides`, a
+    split may have two files, one for each language.
     """
     files: list[Path] = []
     for path in paths:

@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Hints:
-    """Settings of the user that override detection; "" means not set."""
+    """User settings that override detection; "" means not set."""
 
     text: str = ""
     pair: str = ""

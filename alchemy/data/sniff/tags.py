@@ -128,7 +128,7 @@ def _iter_sentences(lines: Sequence[str], delimiter: str | None) -> Iterator[lis
 
 
 def _find_scheme(tagged: Tagged) -> str:
-    """Return the scheme that has the letters of the tags; in a tie, the one with the fewest violations."""
+    """Return the scheme whose letters match those of the tags; in a tie, the one with the fewest violations."""
     tags = tagged.tags
     if len(tags) > MOST_TAGS:
         text = f"{tagged.path}: the last column has {len(tags):,} different values, too many for tags"

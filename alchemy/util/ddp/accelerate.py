@@ -1,7 +1,8 @@
 """Train with Hugging Face `accelerate`, under the names that existing projects use.
 
 In a config: `runner = "alchemy.util.ddp.accelerate.Trainer"`, its `BasicSetup` instead of the default one, `Sharding`
-in the pipes of the training data, `HFAdamW` as optimizer, `Backward` as handler, and `EvalESPipeline` to evaluate.
+in the pipes of the training data, `HFAdamW` as the optimizer, `Backward` as the handler, and `EvalESPipeline` for
+evaluation.
 Start several processes with `torchrun --nproc-per-node 2 -m alchemy run CFG`.
 """
 
