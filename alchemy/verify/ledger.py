@@ -96,7 +96,7 @@ class LedgerReport:
 
     def __str__(self) -> str:
         updates = sum(epoch.updates for epoch in self.epochs)
-        chain = self.broken or f"the chain of {updates:,} updates is unbroken"
+        chain = self.broken or f"the chain of {updates:,} updates is intact"
         return "\n".join([*map(str, self.epochs), chain])
 
 
