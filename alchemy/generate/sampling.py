@@ -20,9 +20,9 @@ from alchemy.seeds import derive
 class Sampling(Search):
     """Sampling of `nbest` texts per sentence; `temperature = 0` always chooses the most likely token (greedy search).
 
-    Tokens are sampled from the `top_k` most likely, from the smallest set with a total probability of `top_p`, or from
-    the smallest set nearest to the entropy with a total of `typical` (Meister et al. 2022); 0, 1 and 1 disable these.
-    Results depend on `seed` and the number of the sentence, not on the batch. Texts are ranked as in beam search.
+    Tokens are sampled from the `top_k` most likely tokens, the smallest set with a total probability of `top_p`, or the
+    smallest set nearest to the entropy with a total of `typical` (Meister et al. 2022). 0, 1 and 1 disable these
+    filters. Results depend on `seed` and the sentence number, not on the batch. Texts are ranked as in beam search.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class _SamplingState(SearchState):
 
 
 def _keep_nucleus(scores_NV: Tensor, order_NV: Tensor, share: float) -> Tensor:
-    """Keep the first tokens in the order of `order_NV` with a total probability of `share`, at least one."""
+    """Keep the first tokens, ordered by `order_NV`, with a total probability of `share`; keep at least one."""
     place_NV = order_NV.argsort(dim=-1, stable=True)
     probs_NV = scores_NV.softmax(-1).gather(-1, place_NV)
     sums_NV = (

@@ -240,7 +240,7 @@ class TextTask(AlchemyTask):
         answers = self._answers.end()
         labeled = bool(answers) and self.target in answers[0]
         if not labeled:
-            logger.warning("{}: no metrics, since the data have no {!r}", split, self.target)
+            logger.warning("{}: no metrics, since the data has no {!r}", split, self.target)
         found = self.scores(answers) if labeled else {}
         found = super().end_eval(split, preds=answers, **found, **kwargs)
         if answers and not any(isinstance(pipe, Report) for pipe in self.evalpipes):
