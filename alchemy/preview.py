@@ -64,7 +64,7 @@ def _has_wrong_types(slot: Slot) -> bool:
 
 
 def _files(paths: object) -> list[Path]:
-    """Return the regular files among `paths`; pipes and devices could block, and missing files are reported elsewhere."""
+    """Return the regular files in `paths`; pipes and devices could block, and missing files are reported elsewhere."""
     found = []
     for path in paths if isinstance(paths, list) else [paths]:
         with contextlib.suppress(AlchemyError, OSError, ValueError):
