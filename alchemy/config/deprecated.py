@@ -44,7 +44,7 @@ def rename_in_document(doc: Document, notes: list[Problem]) -> None:
                 table.put(old, table[new], table.origin_of(new))
     for key, hint in _MISPLACED.items():
         if key in doc:
-            notes.append(Problem(f"{key!r} does nothing here", doc.where(key), hint=hint, error=False))
+            notes.append(Problem(f"{key!r} has no effect here", doc.where(key), hint=hint, error=False))
 
 
 def update_override(override: str) -> str:

@@ -18,7 +18,7 @@ from alchemy.registry import Registrable, build, construct
 
 
 class CollateFn(Registrable):
-    """Base class of collate functions, set in a config as `collate_fn = { type = "..." }`."""
+    """Base class for collate functions, set in a config as `collate_fn = { type = "..." }`."""
 
     multiple = 1  # lengths are rounded up to a multiple of this; token budgets take it into account
 
@@ -26,7 +26,7 @@ class CollateFn(Registrable):
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, batch)")
 
     def multiple_of(self, field: str) -> int:
-        """Return the `multiple` of a single field."""
+        """Return the `multiple` for a single field."""
         return self.multiple
 
 
@@ -65,14 +65,14 @@ class DefaultCollateFn(CollateFn):
 
 @CollateFn.register()
 class Pad(CollateFn):
-    """Stacks numbers, and pads lists and arrays of numbers to the longest; other fields become lists.
+    """Stacks numbers, and pads lists and arrays of numbers to the longest one; other fields become lists.
 
-    `value` is the padding value of all fields, `values` sets it for single fields:
+    `value` is the padding value for all fields, and `values` sets it for individual fields:
     `{ type = "alchemy.data.collate.Pad", values = { labels = -100 } }`. By default, each field is padded with the value
     that the dataset's `padding()` returns for it, or with 0. `multiple` rounds lengths up, `left` pads on the left, and
     `lengths` names a new field for the true lengths. If all lists of a field are empty in a batch, the field stays a
-    list unless the config or the dataset defines its padding. `fields` configures single fields with a table of
-    `alchemy.data.columns.Padded` or of another column type.
+    list unless the config or the dataset defines its padding. `fields` configures individual fields, each
+    with a table for `alchemy.data.columns.Padded` or another column type.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Pad(CollateFn):
             raise AlchemyError(f"Pad: the samples have no field {absent[0]!r}", hint=hint)
 
     def _collate_field(self, name: str, values: list[Any]) -> dict[str, Any]:
-        """Return the entries of the batch for a field."""
+        """Return the batch entries for a field."""
         if name in self.fields:
             return self.fields[name](name, values)
         if name not in self.dataset_fields and all(isinstance(value, LISTS) and not value for value in values):
-            return {name: values}  # they may be lists of strings as well
+            return {name: values}  # they may also be lists of strings
         made = self.dataset_fields.get(name, self.others).pad(name, values)
         return {name: values} if made is None else made
 
@@ -142,7 +142,7 @@ class Pad(CollateFn):
             out[self.lengths] = rows[[*configured, *(name for name in rows if rows[name].any()), *rows][0]]
 
     def _column(self, name: str, table: Any) -> Column:
-        """Build the column of a field; keys missing from its table default to the settings of all fields."""
+        """Build the column of a field; keys missing from its table default to the settings for all fields."""
         if isinstance(table, Column):
             return table
         if "type" in table:

@@ -35,7 +35,7 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class TableFormat:
-    """The format of a table; settings left at their default follow from the file extension."""
+    """The format of a table; settings left at their default are determined by the file extension."""
 
     format: FormatName = ""
     delimiter: str = ""
@@ -215,7 +215,7 @@ def _peek(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, It
 
 
 def _check_widths(rows: Iterator[tuple[int, Any]], width: int, header: bool) -> Iterator[tuple[int, Any]]:
-    """Replace rows with a wrong number of cells, e.g. because of a delimiter inside text, by a BadRow."""
+    """Replace rows that have the wrong number of cells, e.g. due to a delimiter inside text, with a BadRow."""
     for line, row in itertools.islice(rows, int(header), None):
         uneven = isinstance(row, list) and len(row) != width
         yield line, BadRow(f"{len(row)} cells, expected {width} as in the first row") if uneven else row

@@ -1,4 +1,4 @@
-"""Source pipes that read the corpora of `alchemy data build`."""
+"""Source pipes that read the corpora built by `alchemy data build`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class _Source(Sides):
 
 @DataPipeline.register()
 class Mapped(_Source, LstDataPipeline):
-    """The sentences of one corpus as `field`, padded on the right (on the left with `left`), and `field_lengths`."""
+    """The sentences of one corpus as `field`, padded on the right or with `left` on the left, and `field_lengths`."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class Vocabulary:
         return len(self.symbols)
 
     def special(self, role: str) -> int | None:
-        """Return the id of the special symbol with a role, or None."""
+        """Return the id of the special symbol for a role, or None."""
         return self.places[self.specials[role]] if role in self.specials else None
 
     @classmethod

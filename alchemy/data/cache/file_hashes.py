@@ -19,8 +19,8 @@ SETTLED = 2.0  # seconds; two writes in quick succession may leave the same time
 class Hashes:
     """Content hashes of files. A copied or touched file keeps its hash.
 
-    The hash of a large file is stored and reused as long as its size, inode, mtime and ctime are unchanged. The system
-    maintains the ctime, which no program can set back.
+    The hash of a large file is stored and reused as long as its size, inode, mtime and ctime are unchanged. Programs
+    cannot reset the ctime, because the operating system maintains it.
     """
 
     def __init__(self, folder: Path) -> None:

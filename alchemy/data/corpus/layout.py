@@ -53,7 +53,7 @@ class Manifest:
 
 
 def corpus_path(name: str | Path, suffix: str) -> Path:
-    """Return the path of a corpus file; names may contain dots: `train.en`."""
+    """Return the path of a corpus file; names may contain dots, as in `train.en`."""
     return Path(f"{name}{suffix}")
 
 

@@ -30,7 +30,7 @@ class Sentences(Sequence[np.ndarray]):
 
     @property
     def lengths(self) -> np.ndarray:
-        """The number of tokens of each sentence."""
+        """The number of tokens in each sentence."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
