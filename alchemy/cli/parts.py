@@ -70,7 +70,7 @@ def _kinds(part: Part) -> frozenset[str]:
 
 
 def _config_names(module: Module) -> list[str]:
-    """Return the names under which a config can refer to the classes of a module: aliases or class names."""
+    """Return the names by which configs refer to the classes of a module: the alias, if any, or the class name."""
     aliased = {class_name for rows in module.aliases.values() for _, class_name in rows}
     classes = [key for key, node in module.names.items() if isinstance(node, ast.ClassDef) and key not in aliased]
     return list(dict.fromkeys([*module.aliases, *classes]))

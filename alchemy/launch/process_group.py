@@ -35,8 +35,8 @@ class Sharing:
     """The `[ddp]` table: options of DistributedDataParallel; unused with a single process.
 
     `find_unused_parameters = False` saves DDP a graph traversal per step, and silences its warning that the traversal
-    was unnecessary. Every step must then use every parameter. It also makes DDP reorder its buckets after the first step:
-    with three or more ranks, the order of summation changes and a resumed run is no longer bit-identical.
+    was unnecessary. Every step must then use every parameter. It also makes DDP reorder its buckets after the first
+    step: with three or more ranks, the order of summation changes and a resumed run is no longer bit-identical.
     """
 
     def __init__(self, *, find_unused_parameters: bool = True) -> None:
@@ -281,6 +281,6 @@ def _lost_rank() -> str:
 
 def _abort() -> None:
     """Close the group without waiting for collectives that the other ranks will never join."""
-    abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)  # requires torch >= 2.6
+    abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)  # only in torch >= 2.6
     with contextlib.suppress(RuntimeError, ValueError):
         abort()

@@ -28,7 +28,7 @@ def fill_keywords(part: Callable[..., Any]) -> Callable[..., Any]:
     """Return `part` with missing constructor keywords taken from its config table; leave other parts unchanged."""
     run, cls = find_run(), part if isinstance(part, type) else object
     if issubclass(cls, AlchemyModel):
-        complete_pretrained()  # if the model uses transformers, it is imported by now
+        complete_pretrained()  # transformers has been imported by now if the model uses it
     base = next((base for base in _TABLES if issubclass(cls, base)), None)
     if run is None or base is None:
         return part

@@ -103,7 +103,7 @@ def detect_tokenizer(texts: Sequence[str]) -> str:
 
 
 def missing_package(tokenize: str) -> str | None:
-    """Return the package that a tokenizer requires if it is not installed."""
+    """Return the first missing package that a tokenizer requires, or None."""
     return next((name for name in PACKAGES.get(tokenize, ()) if not is_installed(name)), None)
 
 

@@ -11,7 +11,7 @@ from alchemy.result import log_failure
 
 
 class AlchemyPlugin(Registrable):
-    """Base class for plugins. Override the methods you need; in `exit`, `sys.exc_info()` is the error of the run.
+    """Base class for plugins. Override the methods you need; in `exit`, `sys.exc_info()` returns the error, if any.
 
     Set `aside = True` for a plugin that only copies files, sends notifications or records traces: short verification
     runs skip it.

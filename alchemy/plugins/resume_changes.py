@@ -24,7 +24,7 @@ HARMLESS = (
     "tag",
     "checkpoint.**",
     "stop.**",
-    "task.datasets.*.num_workers",  # matters only for streams, which is checked when the state is loaded
+    "task.datasets.*.num_workers",  # matters only for streams; checked when the state is loaded
     "task.datasets.*.prefetch_factor",
     "task.datasets.*.persistent_workers",
     "task.datasets.*.pin_memory",
