@@ -225,7 +225,7 @@ class Checkpoints(Registrable):
             self.saver.save(self.state_dir / name, state, self._manifest(where, whys, kind), finish, now=now)
 
     def _take_due(self, update: int) -> list[tuple[Watch, Score]]:
-        """Clear the pending best scores and return those whose weights have not changed since."""
+        """Clear the pending best scores; return the scores whose weights have not changed since."""
         due = [(watch, watch.due) for watch in self.watches if watch.due is not None]
         for watch, score in due:
             watch.due = None
@@ -235,7 +235,7 @@ class Checkpoints(Registrable):
         return [(watch, score) for watch, score in due if score.where.update == update]
 
     def _prepare(self) -> None:
-        """Wait for the previous save, and handle its failure if it failed, before the next save."""
+        """Before the next save, wait for the previous one and handle its failure, if any."""
         self.saver.wait_for_previous()
         self._forget_lost()
         if self._valid is None and self.group.is_main:

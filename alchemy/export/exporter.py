@@ -20,8 +20,8 @@ Watch = Callable[[Sequence[Sequence[Sample]]], Iterable[Sequence[Sample]]]  # wr
 class Agreement(NamedTuple):
     """How well an export matches the model, as sentence counts.
 
-    `same` counts identical texts, `ties` counts texts with equal scores, and `left` counts texts that the model's own
-    search generates, so only their scores were compared. `bleu` is set for int8.
+    `same` counts identical outputs, `ties` outputs with equal scores, and `left` outputs that the model's own search
+    generates, so only their scores were compared. `bleu` is set for int8.
     """
 
     lines: int

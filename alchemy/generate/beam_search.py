@@ -1,7 +1,7 @@
 """Batched beam search; the results for a sentence do not depend on the rest of its batch."""
 
 # B sentences, G groups of a sentence, K hypotheses of a group, R = G K rows of a sentence, N = B R rows, V vocabulary,
-# C candidates of a group, E finished texts, X blocks of S tokens, J token positions in rows
+# C candidates of a group, E finished outputs, X blocks of S tokens, J token positions in rows
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class _Candidates(NamedTuple):
 
 @Search.register()
 class BeamSearch(Search):
-    """Beam search that keeps the `beam` best hypotheses of each sentence and returns the `nbest` best finished texts.
+    """Beam search that keeps the `beam` best hypotheses of each sentence and returns the `nbest` best outputs.
 
-    The score of a text is the sum of its log-probabilities, divided by its length (including the end token) to the
-    power of `length_penalty`. A sentence is done when `beam` texts have ended, or with `exact`, when no hypothesis can
-    still become one of the `nbest`. With `groups`, the hypotheses are divided into groups that are extended in turn; a
-    group is penalized by `diversity` for each token that earlier groups chose at the same step.
+    The score of an output is the sum of its log-probabilities, divided by its length (including the end token) to the
+    power of `length_penalty`. A sentence is done when `beam` outputs have ended, or with `exact`, when no hypothesis
+    can still become one of the `nbest`. With `groups`, the hypotheses are divided into groups that are extended in
+    turn; a group is penalized by `diversity` for each token that earlier groups chose at the same step.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BeamState(SearchState):
         super().__init__(sentences, special, device)
         self.options, self.most_B = options, most_B
         self.width = options.beam // options.groups
-        self.ended = [[0] * options.groups for _ in range(sentences)]  # finished texts per group
+        self.ended = [[0] * options.groups for _ in range(sentences)]  # finished outputs per group
         self.first_G = torch.zeros(
             options.groups, dtype=torch.long, device=device
         )  # first row of each group within a sentence
@@ -102,7 +102,7 @@ class BeamState(SearchState):
         return _Candidates(parent_BC, place_BC % logs_BKV.shape[-1], sum_BC).pad_to(2 * self.width)
 
     def _collect_ended(self, found: _Candidates, ends_BC: Tensor, group: int) -> None:
-        """Store finished texts that rank among the first `width` candidates."""
+        """Store finished outputs that rank among the first `width` candidates."""
         place_E, which_E = ends_BC[:, : self.width].nonzero(as_tuple=True)
         if not len(place_E):
             return

@@ -61,7 +61,7 @@ class TextGenerator:
         numbers: Sequence[int] = (),
         longest: int | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the texts of each sentence, best first, for sources of `source_B` tokens. They start with `prefixes`.
+        """Return the outputs for each sentence, best first. `source_B` are source lengths; `prefixes` are forced.
 
         `longest` is the maximum number of tokens of the decoder. `numbers` identify the sentences for random sampling.
         """
@@ -88,5 +88,5 @@ class TextGenerator:
             least_B = torch.minimum(limits.least(source_B), most_B)
             # no_repeat is the only rule that can exclude all tokens
             rules.append(AtLeast(least_B, special.eos, or_stuck=limits.no_repeat > 0))
-        # applied last, so that a text of maximum length can always end
+        # applied last, so that an output of maximum length can always end
         return [*rules, AtMost(most_B, special.eos)]

@@ -1,7 +1,7 @@
 """Interfaces for decoders and searches, and the search loop."""
 
 # B sentences, R hypotheses of each, N = B R rows of a search, V vocabulary, T tokens so far, C capacity for tokens,
-# E finished texts
+# E finished outputs
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Steps(Protocol):
 
 
 def log_probs(scores_NV: Tensor) -> Tensor:
-    """Return log-probabilities in at least 32 bits, so that sums over a text remain precise."""
+    """Return log-probabilities in at least 32 bits, so that sums over an output remain precise."""
     return scores_NV.log_softmax(-1, dtype=torch.promote_types(scores_NV.dtype, torch.float32))
 
 
@@ -114,7 +114,7 @@ class SearchState:
 
     def __init__(self, sentences: int, special: Special, device: torch.device) -> None:
         self.special = special
-        self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]  # finished texts
+        self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]  # finished outputs
         self.left_B = torch.arange(sentences, device=device)  # sentences that are not done
         self.history = TokenHistory(sentences, device)
         self.last_N = torch.full((sentences,), special.begin, device=device)
@@ -136,7 +136,7 @@ class SearchState:
 class Search(Registrable):
     """Base class for search methods."""
 
-    nbest: int  # number of texts to return per sentence
+    nbest: int  # number of outputs to return per sentence
 
     def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int]) -> SearchState:
         """Return the initial state of a search."""
@@ -145,7 +145,7 @@ class Search(Registrable):
     def __call__(
         self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()
     ) -> list[list[Hypothesis]]:
-        """Return the texts of each sentence, best first.
+        """Return the outputs for each sentence, best first.
 
         `most_B` is the maximum number of tokens, excluding the end token; one of the `rules` must enforce it. `numbers`
         identify the sentences for random sampling.

@@ -260,7 +260,7 @@ def _process_fields() -> dict[str, Any]:
 
 
 def read_info(folder: str | Path) -> dict[str, Any]:
-    """Read `record.json`; if the process of a running run is gone, the status becomes killed or lost."""
+    """Read `record.json`; the status `running` becomes killed or lost if the process no longer exists."""
     info = read_fields(Path(folder) / INFO)
     if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
         info["status"], info["reason"] = "killed", "its process is gone"
@@ -358,7 +358,7 @@ def folders(root: Path) -> Iterator[Path]:
 
 
 def process_start(pid: int) -> int | None:
-    """Return the start time of a process in ticks since boot: None if it is gone, 0 if unknown (not on Linux)."""
+    """Return the start time of a process in ticks since boot: None if it has ended, 0 if unknown (not on Linux)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

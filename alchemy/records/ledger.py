@@ -144,7 +144,7 @@ class Ledger(JournaledMixin):
 
 
 def read_ledger(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return `(line, row)` for all valid rows; raises an error on a damaged line, except an incomplete last one."""
+    """Return `(line, row)` for all valid rows; raises an error on a damaged line, except an incomplete last line."""
     rows = []
     for line, row in drop_superseded(read_lines(path)):
         if row is None or not _is_row(row):
@@ -201,7 +201,7 @@ def _sum_updates(updates: list[list[Piece]]) -> list[int | None]:
     """Return the `set` of each update. All are computed together, since numpy calls cost more than the sums."""
     import numpy as np
 
-    flat, ends = array("q", [0]), []  # the leading element gives the first update a preceding end as well
+    flat, ends = array("q", [0]), []  # the leading element serves as the end before the first update
     for steps in updates:
         for piece in steps:
             if isinstance(piece, array):
