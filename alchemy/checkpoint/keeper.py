@@ -235,7 +235,7 @@ class Checkpoints(Registrable):
         return [(watch, score) for watch, score in due if score.where.update == update]
 
     def _prepare(self) -> None:
-        """Wait for the previous save, and handle its failure if it failed, before the next save."""
+        """Before the next save, wait for the previous one and handle its failure, if any."""
         self.saver.wait_for_previous()
         self._forget_lost()
         if self._valid is None and self.group.is_main:

@@ -58,7 +58,7 @@ class Watch:
         self.latest: Score | None = None
         self.due: Score | None = None  # one of the best scores, whose checkpoint has not been written yet
         self.leader: Score | None = None  # the last score to become the best
-        self._before: list[_Rank] = []  # kept until the checkpoint of the last score is written
+        self._before: list[_Rank] = []  # the previous ranks, kept until the checkpoint of the last score is written
 
     @property
     def key(self) -> str:

@@ -77,7 +77,7 @@ class CutReport:
 
     @classmethod
     def of(cls, kind: Kind, found: Found) -> CutReport:
-        """Compare the gradients of every split with the first split."""
+        """Compare the gradients of every split with the gradients of the first split."""
         if found.unknown:
             return cls(str(kind), kind.tolerance, "", [], [], found.unknown)
         (first, reference), *others = found.gradients

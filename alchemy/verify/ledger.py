@@ -17,7 +17,7 @@ from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, sum_i
 from alchemy.records.symlinks import refuse_links
 
 _sum_range = functools.cache(sum_range)  # all epochs usually have the same size
-MAX_MISSING = 2**24  # with more samples missing from the rows, their sum is not computed
+MAX_MISSING = 2**24  # if `samples` exceeds twice the row count by more than this, no sum is computed
 WHOLE, SHORT, ENDED, UNKNOWN, WRONG = "each once", "cut short", "ended in", "not counted", "wrong"
 
 

@@ -47,7 +47,7 @@ class _Found(NamedTuple):
 class NanOrigin(TorchDispatchMode):
     """A dispatch mode that finds the first operation that returns NaN without NaN in its inputs.
 
-    Infinities are reported only if no NaN follows: attention masks contain them.
+    Infinities are reported only if no NaN follows, because attention masks contain infinities.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class NanOrigin(TorchDispatchMode):
         had_nan, had_inf = (
             _contains(torch.isnan, (args, kwargs)),
             _contains(torch.isinf, (args, kwargs)),
-        )  # before the call, which may modify them
+        )  # checked before the call, which may modify its inputs
         out = func(*args, **kwargs)
         if not had_nan and _contains(torch.isnan, out):
             self.nan = _locate("NaN", func)

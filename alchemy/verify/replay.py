@@ -123,7 +123,7 @@ class UpdateReport:
     change: tuple[float, str] | None = None
     error: str = ""
     culprit: str = ""
-    same_samples: bool | None = None  # as in the ledger or the failed run; None if unknown
+    same_samples: bool | None = None  # whether they match the ledger or the failed run; None if unknown
     notes: list[str] = field(default_factory=list)
     processes: int = 1
 

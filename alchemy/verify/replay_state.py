@@ -25,7 +25,7 @@ def check_replayable(folder: Path, update: int) -> None:
     last = _find_last_update(folder)
     failed = [
         number for number in _find_failed_updates(folder, info["reason"]) if number > last
-    ]  # earlier failures were repeated successfully after a resume
+    ]  # the other updates succeeded after the run was resumed
     # an unfinished run may have failed in the update after the last recorded one
     end = max([last + (info["status"] != "finished"), *failed])
     if not 1 <= update <= end:
