@@ -272,7 +272,7 @@ def log_loss(run: Run, outputs: object) -> None:
     elif outputs.get("loss") is not None:
         loss, weight = outputs["loss"], outputs.get("count", 1)
         if isinstance(loss, torch.Tensor):
-            loss = loss.detach()  # the metrics keep the value until the next log row and must not keep its graph
+            loss = loss.detach()  # the metrics store the value for later and must not keep its graph
         run.metrics.log("loss", loss * weight, weight)
     if "tokens" in outputs:
         run.metrics.log("tokens", outputs["tokens"])

@@ -25,7 +25,7 @@ GAP = "  "
 class Terminal(Console):
     """The console of a run. It stops printing when its reader exits, as with `| head`.
 
-    In a notebook it prints plain text to a single output of the cell; the progress bar has a separate output.
+    In a notebook, it prints plain text to a single cell output; the progress bar has a separate output.
     """
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:

@@ -188,7 +188,7 @@ class ALchemyTester(AlchemyRunner):
 class AlchemyInferenceRunner(AlchemyRunner):
     """A runner that passes the `inference` split through the output pipes and writes the results.
 
-    The rows are written to the file `out`, by default `results/predictions.<suffix>` in the record.
+    The rows are written to the `out` file, by default `results/predictions.<suffix>` in the record.
     """
 
     def __init__(
