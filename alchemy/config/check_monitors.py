@@ -10,7 +10,7 @@ from alchemy.errors import Problem, did_you_mean
 
 
 def check_monitors(layout: Layout) -> Iterator[Problem]:
-    """Report monitors of a split that is never evaluated or of a metric that nothing computes."""
+    """Report monitors that use a split that is never evaluated or a metric that is never computed."""
     if layout.at("sched") is None or (not layout.splits and not brings_data(layout)):  # nothing to evaluate
         return
     for slot in [*layout.of_kind("stop rule"), *layout.of_kind("checkpoint"), *layout.of_kind("sched")]:
@@ -53,7 +53,7 @@ def _check_metric(slot: Slot, name: str, given: list[str] | None) -> list[Proble
 
 
 def _collect_metrics(layout: Layout, before: Slot | None = None) -> list[str] | None:
-    """Return the metrics of an evaluation (up to the pipe `before`); None if a project's part may add others."""
+    """Return the metrics of an evaluation (up to the `before` pipe), or None if a project's part may add others."""
     task, pipes = layout.at("task"), layout.inside("task.evalpipes")
     if before is not None:
         pipes = pipes[: before.order]

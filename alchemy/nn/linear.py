@@ -1,11 +1,11 @@
-"""A linear layer that uses oneDNN for inference on the CPU, which is faster than torch's BLAS on an EPYC."""
+"""A linear layer that uses oneDNN for inference on the CPU, which is faster than torch's BLAS on an AMD EPYC."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-# with fewer weights, the product takes less time than the lookup in oneDNN
+# with fewer weights, the product takes less time than the oneDNN lookup
 LARGE = 2**17
 
 
@@ -17,7 +17,7 @@ class Linear(nn.Linear):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        # a compiler makes its own choice and cannot trace this one
+        # a compiler chooses its own kernel and cannot trace this choice
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or not self._supports(input):
             return super().forward(input)
         made: Tensor = torch.ops.mkldnn._linear_pointwise(input, self.weight, self.bias, "none", [], "")

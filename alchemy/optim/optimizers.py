@@ -1,4 +1,4 @@
-"""The built-in optimizers, and a wrapper for any other torch optimizer."""
+"""Built-in optimizers, and a wrapper for any other torch optimizer."""
 
 from __future__ import annotations
 
