@@ -117,7 +117,7 @@ NOTHING = StepSamples(None, [], False)  # a step in which only other processes h
 class ShardedBatchSampler:
     """A batch sampler that yields the batches of one process and records them in `issued`.
 
-    Each batch is split among the processes, so that an update has the same samples for any number of processes. With
+    Each batch is split among the processes, so that an update uses the same samples for any number of processes. With
     `per_device`, whole batches are distributed round-robin. A process without samples gets a copy of another process's
     batch, marked as not real, and takes part in the update with a count of zero.
     """
@@ -189,7 +189,7 @@ def _make_step(pieces: list[list[Any]], own: list[Any]) -> StepSamples:
 def _isolate_rng(batches: Iterable[Iterable[Any]], seed: int) -> Iterator[Iterable[Any]]:
     """Yield the batches of a custom sampler with an isolated state of the global random number generators.
 
-    The numbers that the sampler draws depend only on the seed, and drawing them does not affect other code.
+    The random numbers that the sampler draws depend only on the seed, and drawing them does not affect other code.
     """
     generators = Generators()
     outside = generators.state_dict()
@@ -238,5 +238,5 @@ class Unpack:
     def __call__(self, samples: list[Any]) -> Any:
         sample = samples[0]
         if self.collate is default_convert and type(sample) is dict and all(map(torch.is_tensor, sample.values())):
-            return dict(sample)  # same result as default_convert, ten times faster
+            return dict(sample)  # same result as default_convert, but ten times faster
         return self.collate(sample)

@@ -57,7 +57,7 @@ class DefaultCollateFn(CollateFn):
 
     @staticmethod
     def extend_tensor(tensor: Tensor, extended_shape: Sequence[int], fill: float = 0) -> Tensor:
-        """Return a tensor of `extended_shape` that starts with `tensor` and is filled with `fill`."""
+        """Return a tensor of `extended_shape` that starts with `tensor` and is otherwise filled with `fill`."""
         extended = tensor.new_full(tuple(extended_shape), fill)
         extended[tuple(map(slice, tensor.shape))] = tensor
         return extended
@@ -167,7 +167,7 @@ def _merge_tables(values: Mapping[str, float], fields: Mapping[str, Any]) -> dic
 
 
 def _check_new(names: Iterable[str], taken: Collection[str], whence: str) -> None:
-    """Raise if a new field would replace another one."""
+    """Raise if a new field would replace an existing one."""
     twice = [name for name in names if name in taken]
     if twice:
         text = f"Pad: the batch would have two fields {twice[0]!r}, one of them {whence}"

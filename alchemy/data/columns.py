@@ -230,10 +230,10 @@ class Kept(Column):
 
 
 def _causal_mask(real_BT: Tensor) -> Tensor:
-    """Return which positions each position may attend to: itself and all earlier ones that are not padding."""
+    """Return which positions each position may attend to: itself and all earlier positions that are not padding."""
     size = real_BT.shape[1]
     before_TT = torch.ones(size, size, dtype=torch.bool).tril()
-    # padding attends to itself: a softmax over an empty set would be NaN
+    # padding attends to itself, because a softmax over an empty set would be NaN
     return (before_TT & real_BT[:, None, :]) | torch.eye(size, dtype=torch.bool)
 
 

@@ -25,7 +25,7 @@ class EpochBatches:
         self.done = place.start // place.ranks if place.per_device and loader.index_sampler is not None else place.start
         self.total = self._agree_on_total(_count_steps(loader, self.done, limit))
         self._limit = limit
-        self.exhausted = False  # whether the data was read to its end
+        self.exhausted = False  # whether the data has been read to the end
         self._filler: Any = None  # a batch for steps in which only other processes have batches left
 
     def _agree_on_total(self, total: int | None) -> int | None:

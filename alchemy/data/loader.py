@@ -109,7 +109,7 @@ class Loader(DataLoader[Any]):
             yield batch
 
     def _iter_stream(self) -> Iterator[Any]:
-        """Yield the batches of a stream, after reading and skipping those before the start position."""
+        """Yield the batches of a stream, after reading and discarding the batches before the start position."""
         if self.place.start:
             logger.info("reading the stream up to batch {}, where training resumes", self.place.start)
         batches = self._start()
@@ -139,7 +139,7 @@ class Loader(DataLoader[Any]):
 
     @property
     def real(self) -> bool:
-        """Whether the last batch belongs to this process; otherwise it only keeps the processes in step."""
+        """Whether the last batch belongs to this process; otherwise it only keeps the processes in sync."""
         return self.last_samples.real
 
     def digest(self, batch: Any) -> bytes | None:
@@ -189,7 +189,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: EpochPosition = WHOLE,
     `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.
     The order of samplers and shuffling pipes depends only on `seed`, not on the number of workers; pass a
     different seed for each epoch. Without `batch_size`, each sample is already a batch, unless `max_tokens` or
-    `max_sentences` is set, which batches samples of similar length (`alchemy.data.token_budget`).
+    `max_sentences` is set; these options batch samples of similar length (see `alchemy.data.token_budget`).
     """
     options = {key: plain(value) for key, value in kwargs.items()}
     check_arguments(dataset, options, place.ranks)

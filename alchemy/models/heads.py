@@ -181,7 +181,7 @@ class DPCNN(Head):
         self.width = filter_num
         self.region = nn.Conv1d(inputs, filter_num, 3, padding=1)
         self.first = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
-        # shared by all blocks: a longer text passes through more of them
+        # shared by all blocks: a longer text passes through more blocks
         self.block = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
         self.dropout = Dropout(dropout)
 

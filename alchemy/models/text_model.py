@@ -57,7 +57,7 @@ class TextModel(AlchemyModel):
         own = task.tokenizer if isinstance(task, _HasTokenizer) else None
         self.tokenizer: Tokenizer | None = own if tokenizer is None else tokenizer_of(tokenizer)
 
-    # -- for the constructor of a model
+    # -- for constructors of subclasses
     def build_encoder(self, table: Mapping[str, Any], *, by_token: bool = False) -> Encoder:
         """Build the encoder and pass it the tokenizer if it accepts one; `by_token` requires a vector per token.
 
@@ -112,7 +112,7 @@ class TextModel(AlchemyModel):
             raise AlchemyError(f"the model reads {name!r}, but the batch has no such tensor", hint=hint)
         return found
 
-    # -- for others
+    # -- called by the framework
     def max_positions(self) -> int | None:
         encoder: Encoder = self.module.encoder
         return encoder.reading.longest(encoder.longest)

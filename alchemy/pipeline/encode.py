@@ -32,7 +32,7 @@ class MadeField(NamedTuple):
 
 
 class FieldMaker:
-    """Mixin for a DataPipeline that adds fields to samples and never replaces an existing one."""
+    """Mixin for a DataPipeline that adds fields to samples and never replaces existing fields."""
 
     datapipe: Any
     takes: Mapping[str, str] | None
@@ -276,12 +276,12 @@ class EncodeWords(Wordwise, _ByIndex, LstDataPipeline):
 
 @DataPipeline.register()
 class EncodeStream(Texts, _Streamed, ItrDataPipeline):
-    """Encode for streams."""
+    """Streaming version of Encode."""
 
 
 @DataPipeline.register()
 class EncodeWordsStream(Wordwise, _Streamed, ItrDataPipeline):
-    """EncodeWords for streams."""
+    """Streaming version of EncodeWords."""
 
 
 def check_index(pipe: object, datapipe: Any) -> Any:
@@ -294,7 +294,7 @@ def check_index(pipe: object, datapipe: Any) -> Any:
 
 
 def enumerate_samples(datapipe: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the samples of a stream with numbers that are unique across workers."""
+    """Yield the samples of a stream with indices that are unique across workers."""
     splitter = next((link for link in walk(datapipe) if isinstance(link, DataPipeline) and link.splits), None)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return zip(itertools.count(reader, readers), datapipe)

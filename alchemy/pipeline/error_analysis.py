@@ -14,7 +14,7 @@ from alchemy.data.tag_schemes import Scheme
 from alchemy.metrics.scores import ClassScores, LabelScores, SpanScores
 from alchemy.pipeline.plots import draw_confusion, draw_numbers
 
-NONE = "O"  # no span, as in tags
+NONE = "O"  # no span, as in tag schemes
 
 Rows = list[dict[str, Any]]
 
@@ -123,7 +123,7 @@ def _with_confusions(tables: dict[str, Any], hardest: Rows, mixed: ClassScores) 
 
 
 def _incorrect_rows(rows: Rows, gold: list[list[Any]], predicted: list[list[Any]]) -> Rows:
-    """Return the incorrect rows, each with its missed and false items."""
+    """Return the incorrect rows, each with its missed and incorrectly predicted items."""
     return [
         {**row, "missed": _difference(one, two), "false": _difference(two, one)}
         for row, one, two in zip(rows, gold, predicted)

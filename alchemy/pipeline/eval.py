@@ -1,6 +1,6 @@
 """Evaluation pipes: metrics, best model, examples, early stopping.
 
-Set `enabled = false` to turn a pipe off without removing it from the config. The pipes that monitor a metric watch a
+Set `enabled = false` to turn a pipe off without removing it from the config. Pipes that monitor a metric watch a
 single split, `dev` by default, so that an evaluation of the test split never overwrites the best model.
 """
 

@@ -80,7 +80,7 @@ class BucketBatch(ItrDataPipeline):
         numbers = self.order.start()
         samples = iter(self.datapipe)
         while buffer := list(itertools.islice(samples, self.buffer_size)):
-            numbers.shuffle(buffer)  # otherwise samples of equal length would share a batch in every epoch
+            numbers.shuffle(buffer)  # otherwise the same samples of equal length would share a batch in every epoch
             buffer.sort(key=lambda sample: len(field_of(sample, self.key, self)))
             batches = [buffer[start : start + self.batch_size] for start in range(0, len(buffer), self.batch_size)]
             numbers.shuffle(batches)
@@ -148,7 +148,7 @@ class SplitByWorker(ItrDataPipeline):
 
 @DataPipeline.register()
 class WithLength(ItrDataPipeline):
-    """Sets the number of samples over all workers, for streams of unknown length."""
+    """Sets the total number of samples over all workers, for streams of unknown length."""
 
     keeps = True
 

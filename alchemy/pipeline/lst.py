@@ -127,7 +127,7 @@ class HoldOut(LstDataPipeline):
     """Drops a random `share` of the samples, drawn with `seed`; with `held`, keeps only that share, in data order.
 
     Use it to split one file into training and development data: two chains with the same share and seed, one of them
-    with `held`. For a third split, set `skip` to the share of another one: `share = 0.3` for training,
+    with `held`. For a third split, set `skip` to the share of the second: `share = 0.3` for training,
     `share = 0.1, held = true` for development, `share = 0.2, skip = 0.1, held = true` for testing.
     """
 

@@ -29,7 +29,7 @@ class _Row(NamedTuple):
 
 
 class Template:
-    """Adds special tokens to texts; `cuts` lists the truncation strategies that an error message suggests."""
+    """Adds special tokens to texts; `cuts` lists the truncation strategies to suggest in error messages."""
 
     def __init__(
         self,

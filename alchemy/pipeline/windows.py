@@ -35,9 +35,9 @@ def spans(length: int, room: int, overlap: int) -> list[_Span]:
     >>> spans(5, room=4, overlap=2)
     [_Span(start=0, end=4, first=0, last=3), _Span(start=1, end=5, first=3, last=5)]
     """
-    final = max(0, length - room)  # the last window is as long as the others, to give its tokens more context
+    final = max(0, length - room)  # the last window is as long as the others, so that its tokens have more context
     starts = [*range(0, final, room - overlap), final]
-    # halfway between the end of a window and the start of the next
+    # halfway between the end of one window and the start of the next
     bounds = [0, *((start + room + following + 1) // 2 for start, following in itertools.pairwise(starts)), length]
     return [_Span(start, min(start + room, length), *bounds[k : k + 2]) for k, start in enumerate(starts)]
 
@@ -117,7 +117,7 @@ class Windows(_WindowPipe, LstDataPipeline):
 
 @DataPipeline.register()
 class WindowsStream(_WindowPipe, ItrDataPipeline):
-    """Windows for streams."""
+    """Streaming version of Windows."""
 
     def __iter__(self) -> Iterator[Any]:
         for number, sample in enumerate_samples(self.datapipe):

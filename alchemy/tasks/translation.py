@@ -110,7 +110,7 @@ class Translation(AlchemyTask):
         return self.max_length or longest or DEFAULT_LENGTH
 
     def _limit(self, who: str, most: int) -> tuple[str, str]:
-        """Return the wording of the limit for an error message, and how to raise it."""
+        """Return the description of the limit for an error message, and how to increase the limit."""
         if self.max_length or self.longest is None:
             return f"the limit is {most}", "increase max_length in [task]"
         return f"{who} takes at most {most}", "increase the maximum length of the network"
@@ -136,7 +136,7 @@ class Translation(AlchemyTask):
         longest = self.most
         budget = options.keys() & {"max_tokens", "max_sentences"}
         if budget and options.setdefault("max_length", longest) <= longest and "too_long" in options:
-            return  # long ones are skipped or truncated
+            return  # long texts are skipped or truncated
         longest -= longest % link.multiple  # rows are padded to a multiple
         for side, lengths in link.lengths().items():
             worst = int(lengths.argmax()) if len(lengths) else 0

@@ -64,11 +64,11 @@ class Tokenizer(Registrable):
         return None
 
     def template(self, pair: bool = False) -> str:
-        """Return the template of special tokens around one text or a pair; by default there are none."""
+        """Return the template of special tokens around one text or a pair; by default, no tokens are added."""
         return "$A $B:1" if pair else "$A"
 
     def offsets(self, text: str) -> Located:
-        """Return the ids of a text, and the character range `[start, end)` of each."""
+        """Return the ids of a text, and the character range `[start, end)` of each id."""
         raise AlchemyError(
             f"{type(self).__name__} does not support character offsets",
             hint="Words, Characters and BPE do, and Folder without a sentencepiece model",

@@ -48,7 +48,7 @@ class Key:
         self.files: dict[str, str] = {}
         self.hashes, self.sources = hashes, Sources()
         self.links = {id(pipe): number for number, pipe in enumerate(links)}
-        self.texts: set[str] = set()  # strings that were already examined
+        self.texts: set[str] = set()  # strings that have already been examined
         for number, pipe in enumerate(links):
             self._add_part(f"pipe {number} ({title(pipe)})", pipe, members(pipe).values())
         self._add_part("'also' of the cache", list(also), [list(also)])

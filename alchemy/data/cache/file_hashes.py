@@ -45,9 +45,9 @@ class Hashes:
         return digest
 
     def save(self) -> None:
-        """Save the hashes. If two processes save at the same time, the hashes of one are lost and recomputed."""
+        """Save the hashes. If two processes save at the same time, the hashes of one are lost and computed again."""
         if self.dirty:
-            with contextlib.suppress(OSError):  # they will be recomputed
+            with contextlib.suppress(OSError):  # the hashes will be computed again
                 existing = {name: row for name, row in self.known.items() if os.path.exists(name)}
                 write_atomic(self.path, json.dumps(existing) + "\n")
             self.dirty = False

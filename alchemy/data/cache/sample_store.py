@@ -59,7 +59,7 @@ class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
 
     def __exit__(self, *error: object) -> None:
         for file in self.files.values():
-            with contextlib.suppress(OSError):  # e.g. a full disk, which the first error already reported
+            with contextlib.suppress(OSError):  # e.g. a full disk, already reported by the first error
                 file.close()
 
     def add(self, sample: Any) -> None:
@@ -178,7 +178,7 @@ def _measure_fields(sample: Any, fields: Sequence[str]) -> np.ndarray:
     from alchemy.data.padding import as_array
 
     def length(value: Any) -> int:
-        with contextlib.suppress(AlchemyError):  # padding will report it
+        with contextlib.suppress(AlchemyError):  # padding will report the error
             array = as_array(value)
             return len(array) if array is not None and array.ndim else -1
         return -1

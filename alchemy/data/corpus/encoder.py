@@ -164,7 +164,7 @@ _own: Callable[[Any], Any]  # the `work` of this process
 def _init_worker(work: Callable[[Any], Any]) -> None:
     global _own
     _own = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C for all of them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C for all processes
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has one core; more threads would only compete
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

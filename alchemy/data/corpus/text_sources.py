@@ -21,7 +21,7 @@ BLANK = "empty row: both sides of parallel text must have the same number of row
 
 
 class Piece(NamedTuple):
-    """A part of a file: a byte range, or data that was already read."""
+    """A part of a file: a byte range, or data that has already been read."""
 
     path: Path
     begin: int = 0  # byte offset in a plain file; otherwise the number of preceding lines or rows

@@ -213,7 +213,7 @@ def _find_label_names(folder: Path, labels: Counter[str]) -> dict[str, Any]:
 
 
 def _add_labels(task: dict[str, Any], found: Mapping[str, LabeledTexts], labels: Counter[str]) -> Iterator[str]:
-    """Add labels that are missing from the training data to the config, if there are few, and yield notes."""
+    """Add labels that are missing from the training data to the config, if there are only a few, and yield notes."""
     known = sorted(labels)
     for split, texts in found.items():
         unseen = sorted(count_labels(texts.labels).keys() - set(known))

@@ -136,7 +136,7 @@ def hot(label_ids: Sequence[int], *, size: int) -> list[float]:
 
 
 def _names_in(path: Path) -> list[str]:
-    """Read one name per line; raise on an empty line or a duplicate, which would shift the ids of later labels."""
+    """Read one name per line; raise on empty lines and duplicates, which would shift the ids of later labels."""
     seen: dict[str, int] = {}
     lines = [(number, line.strip()) for number, line in read_lines(path)]
     while lines and not lines[-1][1]:

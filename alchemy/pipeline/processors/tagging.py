@@ -117,7 +117,7 @@ class Tagging(FromFiles, LstDataPipeline):
         return {"tags": tags, **self.known.numbers("tag_ids", tags), "spans": spans}
 
     def _check_tags(self, scheme: Scheme, tags: list[str]) -> None:
-        """Validate tags not seen before; raise BadRow with the line of an invalid one."""
+        """Validate tags not seen before; raise BadRow with the line of an invalid tag."""
         for place, tag in enumerate(tags):
             try:
                 kind = scheme.read(tag)[1]
