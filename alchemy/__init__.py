@@ -1,6 +1,6 @@
 """alchemy: write a module, edit a TOML file, get an experiment you can trust.
 
-Importing the package is fast: names are loaded on first use, and torch only by the names that need it.
+Importing the package is fast: names are loaded on first use, and torch is imported only by names that need it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Entry point of `alchemy` and `python -m alchemy`; handles Ctrl-C from the start."""
+"""Entry point for `alchemy` and `python -m alchemy`; handles Ctrl-C from the start."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ from types import FrameType, TracebackType
 
 
 def main() -> int:
-    """Run the command; imports happen here, so that Ctrl-C exits without a traceback."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise it is ignored on purpose
+    """Run the command. Imports happen here, so that Ctrl-C during an import exits without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise, SIGINT is ignored on purpose
         signal.signal(signal.SIGINT, _interrupt)
     sys.excepthook = _print_exception
     try:
@@ -20,7 +20,7 @@ def main() -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, but exit at once during an import, where libraries swallow or replace the exception.
+    """Raise KeyboardInterrupt, or exit during an import, where libraries may swallow or replace the exception.
 
     A run installs its own signal handler.
     """
@@ -32,7 +32,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an exception as Python does, with the secrets of the config masked."""
+    """Print an exception as Python does, with secrets from the config masked."""
     import traceback
 
     from alchemy.config.secrets import hide

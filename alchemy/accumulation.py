@@ -20,14 +20,14 @@ class AccumulationWindow:
         self.run, self.name = run, name
         self.updates = 0
         self.fresh = True  # no loss yet: existing gradients were computed before training
-        self.finite: Tensor | None = None  # the flag of the last update on a device, not read yet
+        self.finite: Tensor | None = None  # the flag from the last update, still on the device
         self.clear()
 
     def clear(self) -> None:
         self.steps = 0
         self.count: float | Tensor = 0
         self.flag: float | Tensor = 0.0  # the losses times zero: NaN if any of them is not finite
-        self.divisor: float = 0  # the count by which the gradients are already divided; 0 if not divided
+        self.divisor: float = 0  # the count the gradients have already been divided by; 0 if not divided
         self.touched = False  # whether the current micro-batch has produced a loss
 
     @property
@@ -46,7 +46,7 @@ class AccumulationWindow:
             self.fresh = False
 
     def undo_division(self) -> None:
-        """Undo the division when another loss is added to the same update: only gradients of sums can be added."""
+        """Undo the division before another loss is added to the update, because only gradients of sums can be added."""
         if self.divisor:
             self.optim.multiply_grads(self.divisor)
             self.count, self.divisor = self.divisor, 0
@@ -64,7 +64,7 @@ class AccumulationWindow:
         Other parts of the graph are kept, so another loss can use them.
         """
         inputs = [param for param in self.optim.params if param.requires_grad]
-        if not inputs:  # all parameters are frozen, perhaps only for a while
+        if not inputs:  # all parameters are frozen, perhaps temporarily
             return
         loss.backward(start, inputs=inputs)
         if all(param.grad is None for param in inputs):

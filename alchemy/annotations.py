@@ -1,4 +1,4 @@
-"""Check values against annotations, which are read as text, both by the check and when a part is built."""
+"""Check values against annotations, which are read as text, in the static check and when a part is built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Schema = dict[str, Any]
 _Violations = Iterator[tuple[str, object, Constraint]]  # the place, the value, and the limit it violates
 
 _SCALARS: dict[str, tuple[type, ...]] = {
-    "int": (numbers.Integral,),  # including numpy's, which code may pass
+    "int": (numbers.Integral,),  # including numpy numbers, which code may pass
     "float": (numbers.Real,),
     "complex": (numbers.Complex,),
     "str": (str,),
@@ -84,7 +84,7 @@ class _Scalar(_Type):
 
     def fits(self, value: object) -> bool:
         if isinstance(value, bool):
-            return self.name == "bool"  # true is an int in Python, but a config never means 1 by it
+            return self.name == "bool"  # True is an int in Python, but `true` in a config never means 1
         return isinstance(value, _SCALARS[self.name])
 
     def describe(self) -> str:
@@ -273,7 +273,7 @@ def fits(value: object, annotation: str, default: str = "") -> bool:
 
 
 def _matches_default(value: object, default: str) -> bool:
-    """Return whether a scalar has the type of the default, which excuses a wrong annotation (`ratio: int = 0.5`)."""
+    """Return whether a scalar has the type of the default, in case the annotation is wrong (`ratio: int = 0.5`)."""
     try:
         return type(ast.literal_eval(default)) is type(value) and not isinstance(value, list | dict)
     except (ValueError, SyntaxError, MemoryError):
@@ -281,7 +281,7 @@ def _matches_default(value: object, default: str) -> bool:
 
 
 def find_mismatches(name: str, value: object, annotation: str, default: str = "") -> list[tuple[str, str]]:
-    """Return what is wrong with a value as (message, hint) pairs; empty if it matches.
+    """Return what is wrong with a value as a list of (message, hint) pairs, which is empty if it matches.
 
     >>> find_mismatches("period", 0, "Annotated[int, Ge(1)]")
     [('period must be at least 1, not 0', '')]
@@ -291,7 +291,7 @@ def find_mismatches(name: str, value: object, annotation: str, default: str = ""
     if fits(value, annotation, default):
         return []
     if _parse(annotation, limits=False).fits(value):
-        # with several bounds the hint lists them all; a rule that starts with "not" is clear by itself
+        # if there are several bounds, the hint lists them all; a rule that starts with "not" needs no hint
         several = annotation.count("(") - annotation.count("Finite(") > 1
         hint = f"give {describe(annotation)}" if several else ""
         rows = [
@@ -301,7 +301,7 @@ def find_mismatches(name: str, value: object, annotation: str, default: str = ""
             for spot, item, limit in _parse(annotation).find_violations(name, value)
         ]
         return list(dict.fromkeys(rows))
-    for kind in _parse(annotation).walk():  # the container is right, but something in it is wrong
+    for kind in _parse(annotation).walk():  # the container is valid, but one of its items is not
         if isinstance(value, dict) and isinstance(kind, _Table) and kind.value:
             return [
                 row for key, item in value.items() for row in find_mismatches(f"{name}.{key}", item, kind.value.text)
@@ -362,7 +362,7 @@ def describe(annotation: str) -> str:
 
 
 def schema_of(annotation: str) -> Schema:
-    """Convert an annotation to a JSON schema; an empty schema, which allows anything, if JSON cannot express it."""
+    """Convert an annotation to a JSON schema; if JSON cannot express it, the schema is empty and allows anything."""
     return _parse(annotation).schema()
 
 

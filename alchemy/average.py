@@ -17,20 +17,20 @@ from alchemy.registry import Registrable, build, construct
 
 
 class Average(Registrable):
-    """Base class of weight averages, which evaluations and saved models use. A subclass defines `share`.
+    """Base class for weight averages, which are used in evaluations and saved models. A subclass defines `share`.
 
-    Averaging starts after `start` updates and includes every `every`-th update from there.
+    Averaging starts after `start` updates and then includes every `every`-th update.
     """
 
     def __init__(self, *, start: NonNegativeInt = 0, every: PositiveInt = 1) -> None:
         self.run: Run = current_run()
         self.start, self.every = start, every
-        self.updates = 0  # number of weights averaged so far
+        self.updates = 0  # number of sets of weights averaged so far
         self._shadow: Shadow | None = None
         self._module: Any = None
 
     def share(self, updates: int) -> float:
-        """Return the weight of the new parameters in the average, after `updates` earlier ones."""
+        """Return the weight of the new parameters in the average, given the number of updates averaged so far."""
         raise NotImplementedError(f"{type(self).__name__} must define share(self, updates)")
 
     def after_update(self, update: int) -> None:
@@ -50,7 +50,7 @@ class Average(Registrable):
         self._shadow = Shadow(self.run.model.named_parameters())
 
     def applied(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager in which the model has the averaged weights; buffers do not change."""
+        """Return a context manager in which the model uses the averaged weights; its buffers do not change."""
         if self._shadow is None or not self.updates:
             return contextlib.nullcontext()
         if not self._shadow.is_of(self.run.model.named_parameters()):
@@ -70,7 +70,7 @@ class Average(Registrable):
 
 @Average.register()
 class EMA(Average):
-    """Exponential moving average; `warmup` lowers the decay at first, to forget the initial weights quickly."""
+    """Exponential moving average; `warmup` lowers the decay at first, so the initial weights are forgotten quickly."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class EMA(Average):
 
 @Average.register()
 class SWA(Average):
-    """The mean of the weights from `start` on: a number of updates, or a fraction of all updates."""
+    """The mean of the weights after `start`, which is a number of updates or a fraction of all updates."""
 
     def __init__(
         self, *, start: NonNegativeInt | Annotated[float, Ge(0), Lt(1)] = 0.75, every: PositiveInt = 1
@@ -112,7 +112,7 @@ class SWA(Average):
 
 
 def build_average(run: Run) -> Average | NoAverage:
-    """Build the average of `[ema]`, by default EMA. The schedule, which determines the length, must be built first."""
+    """Build the average from `[ema]`, by default EMA. Build the schedule first: it sets the length of training."""
     table = run.cfg.get("ema")
     if table is None:
         return NoAverage()

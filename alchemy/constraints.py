@@ -1,6 +1,6 @@
 """Limits on values, declared in signatures: `period: Annotated[int, Ge(1)]`, or `period: PositiveInt` for short.
 
-The static check, the constructor and the docs read them from there; `ast` can read their literal arguments.
+The static check, the constructor and the docs read these limits; `ast` can read their literal arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONSTRAINTS: dict[str, type[Constraint]] = {}  # by name
 
 
 class Constraint:
-    """One limit. `rule` completes the sentence "the value must ...", `short` is used in printed signatures."""
+    """One limit; `rule` completes the sentence "the value must ...", and `short` is used in printed signatures."""
 
     def __init_subclass__(cls) -> None:
         CONSTRAINTS[cls.__name__] = cls
@@ -138,7 +138,7 @@ def is_import_path(text: str) -> bool:
 
 
 class NotAClass(Constraint):
-    """A folder name, or a table with a type; the import path of a class would be mistaken for a folder."""
+    """A folder name, or a table with a `type`; the import path of a class would be mistaken for a folder name."""
 
     rule, short = "be a folder, or a table with a type", "folder or table"
 
@@ -176,7 +176,7 @@ class FileName(Inside):
 
 
 class LogFormat(Constraint):
-    """A loguru format with only the fields of a log message: `str.format` could access any object by attribute."""
+    """A loguru format limited to log message fields, because `str.format` could access any object by attribute."""
 
     rule, short = (
         "have only fields of a log message: {time}, {level}, {name}, {message}, {extra[key]}, ..",

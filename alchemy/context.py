@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass
 class StopRequest:
-    """A request to end the loop; a request in one process waits until all processes know about it."""
+    """A request to end the loop. A request from one process takes effect once all processes know about it."""
 
     reason: str | None = None  # known to all processes; the first reason wins
     signal: int | None = None  # known to all processes
@@ -73,7 +73,7 @@ class StopRequest:
 
     @property
     def text(self) -> str:
-        """The reason why the run ended before its schedule."""
+        """The reason why the run ended before its schedule did."""
         return self.reason or "" if self.signal is None else f"signal {self.signal}: ended at the next step"
 
 
@@ -82,14 +82,14 @@ class Progress:
     """Progress of a run: scores, current position and time spent."""
 
     scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # last evaluation of each split
-    scored_at: dict[str, int] = field(default_factory=dict)  # the update of that evaluation
+    scored_at: dict[str, int] = field(default_factory=dict)  # the update at which each split was last evaluated
     epoch_steps: int | None = None  # steps per epoch, if the dataset has a length
     window: list[Any] = field(default_factory=list)  # sample ids of each step since the last update
     evaluated_samples: list[int] | None = None  # sample ids of the current evaluation batch, if known
     eval_seconds: float = 0.0  # spent on evaluations, excluded from the time per step
     tracking_seconds: float = 0.0  # spent on writing metrics to the record and to loggers
-    best: Best | None = None  # of the monitored metric; set when the run ends
-    epoch: str = ""  # of the best evaluation, else of the last one, counted from 1: "7/12"
+    best: Best | None = None  # best value of the monitored metric; set when the run ends
+    epoch: str = ""  # of the best evaluation, or of the last one if there is no best; counted from 1: "7/12"
 
 
 class Run(Members):
@@ -108,7 +108,7 @@ class Run(Members):
         self.metrics = Stack()
         self.record: RecordLike = NoRecord()
         self._use_null_objects()
-        self.loggers: list[Callable[[Mapping[str, float], int], None]] = []  # of the plugins and the progress bar
+        self.loggers: list[Callable[[Mapping[str, float], int], None]] = []  # from plugins and the progress bar
         self.exits = contextlib.ExitStack()
         self.default_log = contextlib.ExitStack()  # console log, until BasicSetup replaces it
         self.exits.callback(self.default_log.close)
@@ -117,12 +117,12 @@ class Run(Members):
         self.limits, self.stop_request, self.progress = Limits(), StopRequest(), Progress()
         self._agreed: float | None = None  # elapsed seconds at the last update, as measured by rank 0
         self.resume_from: Path | None = None  # the record to resume
-        self.allowed: frozenset[str] = frozenset()  # differences that do not prevent a resume
-        self.failure: BaseException | None = None  # the failure that has been logged
+        self.allowed: frozenset[str] = frozenset()  # differences that do not prevent resuming
+        self.failure: BaseException | None = None  # the failure that has already been logged
         self._began = time.monotonic()
         self.in_loop = False  # whether a loop is running that checks the stop request after each step
-        self.watches: list[Watch] = []  # metrics whose best value parts track, in addition to [checkpoint]
-        self.stop_rules: list[dict[str, Any]] = []  # rules that parts add to those of [stop]
+        self.watches: list[Watch] = []  # metrics whose best value is tracked for parts, in addition to [checkpoint]
+        self.stop_rules: list[dict[str, Any]] = []  # rules that parts add to the [stop] rules
         self._token: contextvars.Token[Run | None] | None = None
         self._warned: set[tuple[str, str]] = set()
 
@@ -183,12 +183,12 @@ class Run(Members):
 
     @property
     def elapsed(self) -> float:
-        """Elapsed seconds, including those before the run was resumed; the same value in all processes."""
+        """Elapsed seconds, including the time before the run was resumed; the same value in all processes."""
         return time.monotonic() - self._began if self._agreed is None else self._agreed
 
     @property
     def tokens(self) -> float:
-        """Tokens seen in training: the `tokens` output of the model, else the count of its loss."""
+        """Tokens seen in training: the `tokens` output of the model if it has one, otherwise the count of its loss."""
         open_scopes = [scope.sums() for scope in self.metrics.open_scopes()]
         tokens = sum(sums["tokens"][0] for sums in open_scopes if "tokens" in sums)
         tokens = tokens or sum(sums["loss"][1] for sums in open_scopes if "loss" in sums)
@@ -197,7 +197,7 @@ class Run(Members):
     def stop(self, reason: str) -> None:
         """Stop the loop at the next step boundary; the first reason wins.
 
-        A single process may call this. All processes exchange requests in the next update, or at the end of an
+        It may be called in a single process. All processes exchange requests in the next update, or at the end of an
         evaluation or epoch if that comes first, and stop together.
         """
         if self.group.size == 1:
@@ -220,7 +220,7 @@ class Run(Members):
     def agree(self, numbers: Sequence[float] = ()) -> list[float]:
         """Sum `numbers` over all processes and exchange signals, stop requests and the elapsed time.
 
-        Processes receive these at different times; one that stopped alone would leave the others waiting.
+        Signals and requests arrive at different times; a process that stopped alone would leave the others waiting.
         """
         if self.group.size == 1:
             return list(numbers)
@@ -250,13 +250,13 @@ class Run(Members):
         return "failed", hide(format_error(error))
 
     def record_scores(self, split: str, scores: dict[str, Any]) -> None:
-        """Log and store the scores of an evaluation; pass them to the schedule, stop rules and checkpoints."""
+        """Log and store the scores of an evaluation; pass them to the schedule, the stop rules and the checkpoints."""
         self.progress.scores.pop(split, None)
         self.progress.scores[split], self.progress.scored_at[split] = scores, self.update
         best: Sequence[str] = ()
         if self.train_sched is not None:
             self.train_sched.after_eval(scores)
-            # at the start of a step or epoch the weights change before the next update boundary
+            # at the start of a step or epoch, the weights change before the next update boundary
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
             best = self.checkpoints.after_evaluation(split, scores, self.where, mid_window=self.mid_window or begins)
         shown = show_scores(numbers_in(scores), best) or "no scores"
@@ -278,7 +278,7 @@ class Run(Members):
 
     @property
     def moment(self) -> str:
-        """The time of an evaluation: `epoch 3/12`, plus the update within an epoch; empty outside training."""
+        """When an evaluation takes place: `epoch 3/12`, plus the update if within an epoch; empty outside training."""
         sched = self.train_sched
         if sched is None:
             return ""
@@ -314,7 +314,7 @@ class Run(Members):
         try:
             numbers = {name: float(value) for name, value in values.items()}
         except OverflowError:
-            numbers = numbers_in(values)  # raises an error that names the value that is too large
+            numbers = numbers_in(values)  # raises an error naming any value that is too large
         step, epoch = (sched.cur_step, sched.cur_epoch) if sched is not None else (0, 0)
         self.record.log(numbers, update=at, step=step, epoch=epoch)
         for log in self.loggers:
@@ -344,7 +344,7 @@ _in_worker: dict[int, SymbolTbl] = {}
 
 
 def _enclosing_run() -> Run | None:
-    """Return the enclosing run, possibly inherited by a fork; in a new thread, the only live run."""
+    """Return the enclosing run, which a fork may have inherited; in a new thread, return the only live run."""
     run = _current.get()
     return _live[0] if run is None and len(_live) == 1 else run
 
@@ -364,7 +364,7 @@ def current_run() -> Run:
 
 
 def sym_tbl() -> SymbolTbl:
-    """Return the symbol table of the current run (in a new thread, of the only live run), else an empty one."""
+    """Return the symbol table of the current run (in a new thread, the only live run), or an empty table."""
     run = _enclosing_run()
     if run is None:
         return _idle
@@ -372,7 +372,7 @@ def sym_tbl() -> SymbolTbl:
 
 
 def _worker_table(run: Run) -> SymbolTbl:
-    """Return the table of a forked loader worker: only globals, so that it does not keep the model alive."""
+    """Return the table for a forked loader worker, with globals only, so that it does not keep the model alive."""
     table = _in_worker.get(os.getpid())
     if table is None:
         table = _in_worker[os.getpid()] = SymbolTbl(symbols=dict(run.symbols.globals))

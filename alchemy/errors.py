@@ -42,7 +42,7 @@ class Problem:
 
 
 class AlchemyError(Exception):
-    """Base class of user errors; the message says what is wrong, what was expected and how to fix it."""
+    """Base class for user errors; the message states what is wrong, what was expected and how to fix it."""
 
     exit_code = 2
 
@@ -51,15 +51,15 @@ class AlchemyError(Exception):
         super().__init__(str(self.problem))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # by default pickle passes the args, here the whole text, to the constructor as the message
+        # by default, pickle would pass `args`, which contains the full text, to the constructor as the message
         return _rebuild, (type(self), self.args, self.__dict__)
 
-    def __str__(self) -> str:  # KeyError, a base of some subclasses, would print the repr
+    def __str__(self) -> str:  # KeyError, a base class of some subclasses, would print the repr
         return str(self.args[0])
 
 
 class ConfigError(AlchemyError):
-    """All problems of a config, reported together."""
+    """All problems in a config, reported together."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)
@@ -67,7 +67,7 @@ class ConfigError(AlchemyError):
 
 
 class Refused(AlchemyError):
-    """Raised if a record cannot be resumed as the same run; the record is unchanged."""
+    """Raised if a record cannot be resumed as the same run; the record is left unchanged."""
 
 
 class RunFailed(AlchemyError):
@@ -77,7 +77,7 @@ class RunFailed(AlchemyError):
 
 
 class BadSample(AlchemyError):
-    """A row of a batch is invalid; code that knows the samples of the batch adds the location with `place`."""
+    """A row of a batch is invalid; code that knows which samples are in the batch adds the location with `place`."""
 
     def __init__(self, message: str, *, row: int, section: str = "", hint: str = "") -> None:
         super().__init__(message, section=section, hint=hint)

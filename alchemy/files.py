@@ -44,7 +44,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 
 def open_to_read(path: str | Path) -> BufferedReader:
     """Open a regular file; raise OSError for anything else, because reading a FIFO or a device may block forever."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # otherwise opening a FIFO blocks until it has a writer
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # otherwise, opening a FIFO blocks until it has a writer
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError("it is not a regular file")
@@ -61,7 +61,7 @@ def read_bytes(path: str | Path, largest: int = LARGEST_JSON) -> bytes:
 
 
 def read_json(path: str | Path, largest: int = LARGEST_JSON) -> Any:
-    """Read JSON from an untrusted file; every problem is an OSError or a ValueError."""
+    """Read JSON from an untrusted file; every problem is raised as an OSError or a ValueError."""
     return parse_json(read_bytes(path, largest).decode("utf-8"))
 
 
@@ -144,7 +144,7 @@ def recover_folder(target: Path, *, alone: bool = False) -> None:
     candidates = target.parent.glob(f".{glob.escape(target.name)}.*")
     rooms = [path for path in candidates if not path.is_symlink()]  # writers create folders; a link may lead anywhere
     dead = [room for room in rooms if alone or _is_dead(room.name.removeprefix(_owner(target)).partition(".")[0])]
-    former = target.with_name(f".{target.name}.old")  # used by earlier versions for all writers
+    former = target.with_name(f".{target.name}.old")  # earlier versions used it for all writers
     for room in dead:
         _put_back(room, target)
     if former.exists() and not target.exists():
@@ -198,7 +198,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock_file(path: str | Path) -> Iterator[bool]:
-    """Hold the lock file `path` until the end of the block; yield False if another process holds it."""
+    """Lock the file `path` until the end of the block; yield False if another process has locked it."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except IsADirectoryError:
@@ -262,7 +262,7 @@ def readable_size(count: float) -> str:
 
 
 def home() -> Path:
-    """Return the `.alchemy` folder of the nearest ancestor that has one, else that of the working directory."""
+    """Return the `.alchemy` folder of the nearest ancestor that has one, or `.alchemy` in the working directory."""
     here = Path.cwd()
     found = (folder / ".alchemy" for folder in (here, *here.parents) if (folder / ".alchemy").is_dir())
     return next(found, here / ".alchemy")

@@ -1,4 +1,4 @@
-"""Rules that involve several keys, shared by the static check and the code that takes the keys.
+"""Rules that involve several keys, shared by the static check and the code that uses the keys.
 
 A rule is a function whose parameters are the keys it needs; parameters with a default are optional keys.
 """
@@ -26,7 +26,7 @@ def find_violations(dotted: str, values: Mapping[str, object]) -> Iterator[Viola
 
 @cache
 def _keys(rule: _Rule) -> dict[str, bool]:
-    """Map the keys of a rule to whether they are required."""
+    """Map each key of a rule to whether it is required."""
     return {name: row.default is row.empty for name, row in inspect.signature(rule).parameters.items()}
 
 
@@ -56,7 +56,7 @@ def _check_cosine(t_max: int | None, restarts: int | None, t_0: int | None) -> I
 
 
 def check_monitor_name(monitor: str) -> Iterator[Violation]:
-    """Check that a monitored metric is named like `dev/f1`."""
+    """Check that the name of a monitored metric has a form like `dev/f1`."""
     split, _, name = monitor.partition("/")
     if not split or not name:
         word = monitor.strip("/") or "loss"
@@ -80,7 +80,7 @@ def _check_nesterov(nesterov: bool, momentum: float, dampening: float) -> Iterat
 
 
 def _check_periods(every: float | Mapping[str, float]) -> Iterator[Violation]:
-    """Check the units of `every`: a number counts updates, a table names its units."""
+    """Check the units of `every`: a plain number counts updates, and a table names its units."""
     for unit, number in every.items() if isinstance(every, Mapping) else (("updates", every),):
         whole = isinstance(number, int) and number >= 1
         if unit not in _UNITS:
@@ -108,7 +108,7 @@ _COMPILE = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 
 # -- data
 
-# loader options, torch's and our own, with their annotations
+# loader options (torch's and alchemy's) with their annotations
 LOADER_OPTIONS = {
     "batch_size": "Annotated[int, Ge(1)] | None",
     "shuffle": "bool | None",
@@ -136,7 +136,7 @@ LOADER_OPTIONS = {
     "too_long": "Literal['error', 'skip', 'truncate'] | None",
     "sort_by_length": "bool | None",
 }
-BATCH_BUDGETS = ("max_tokens", "max_sentences")  # either groups samples of similar length into batches
+BATCH_BUDGETS = ("max_tokens", "max_sentences")  # each of these groups samples of similar length into batches
 BUDGET_OPTIONS = ("required_batch_size_multiple", "tokens_of", "length_of", "max_length", "too_long", "sort_by_length")
 _BATCHES = ("batch_size", "batch_sampler", "sampler", "drop_last")
 _WORKER_OPTIONS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
@@ -253,7 +253,7 @@ def _check_heads(dim: int, heads: int, places: str = "") -> Iterator[Violation]:
 
 
 def _check_shared_embeddings(share: str, source_size: int | None, target_size: int | None) -> Iterator[Violation]:
-    """Check that shared embeddings have equal vocabulary sizes, if these are known."""
+    """Check that the vocabulary sizes of shared embeddings are equal, if they are known."""
     if share == "all" and source_size is not None and target_size is not None and source_size != target_size:
         text = f"share = 'all' needs equal sizes: the source has {source_size} tokens, the target {target_size}"
         yield "share", text, 'build one vocabulary for both sides, or set share = "decoder"'
@@ -271,7 +271,7 @@ def _check_length_limits(max_length: int, min_length: int) -> Iterator[Violation
         yield "max_length", f"max_length = {max_length} must be at least min_length = {min_length}", ""
 
 
-# by the class whose constructor takes the keys
+# keyed by the class whose constructor accepts the keys
 RULES: dict[str, tuple[_Rule, ...]] = {
     "alchemy.stop.Time": (_check_time,),
     "alchemy.update.GradientUpdater": (_check_window,),

@@ -1,4 +1,4 @@
-"""Lazy imports of the names of a package, to keep importing it fast."""
+"""Lazy imports for the names in a package, so that importing the package is fast."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def train(run: Run) -> None:
                 return
             sched.end_train_epoch()
             if run.stop_request.reason and not (feed.exhausted or feed.last):
-                sched.reopen_epoch()  # if resumed with a later end, training continues with the rest of this epoch
+                sched.reopen_epoch()  # if the run is resumed with a later end, it continues with the rest of this epoch
             _end_epoch(run)
             if run.stop_request.signal is not None:
                 run.checkpoints.save(run.where, "signal")
@@ -87,7 +87,7 @@ def _train_epoch(run: Run, training_log: TrainingLog, feed: EpochBatches) -> boo
         run.metrics.scope("recent"),
         _save_on_interrupt(run),  # inside the scopes, whose sums are part of the state
     ):
-        if sched.is_pending("end_step"):  # resumed from a signal during an evaluation
+        if sched.is_pending("end_step"):  # resumed after a signal interrupted an evaluation
             _after_step(run, training_log, bar, "", sched.outputs)
         for batch in () if run.stop_request.is_made else feed:
             # the model's random numbers depend only on (seed, update, step), not on earlier draws
@@ -116,7 +116,7 @@ def _save_on_interrupt(run: Run) -> Iterator[None]:
     try:
         yield
     except EvaluationInterrupted as interruption:
-        # with several processes the gradients of an open window differ, and only rank 0 would save its own
+        # with several processes, the gradients of an open window differ, and only those on rank 0 would be saved
         if not interruption.saved and run.train_sched.resumable and (run.group.size == 1 or not run.mid_window):
             run.checkpoints.save(run.where, "signal")
         interruption.saved = True
@@ -216,7 +216,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
         results = dict(task.end_eval(split, **kwargs) or {})
     if loss is not None:
         results.setdefault("loss", loss)
-    # scores may differ in the last bit, but all processes must agree on what is best and when to stop
+    # scores may differ in the last bit, but all processes must agree on the best score and on when to stop
     results |= run.group.broadcast(numbers_in(results) if run.group.size > 1 else {})
     seconds = time.perf_counter() - begin
     run.progress.eval_seconds += seconds
@@ -226,7 +226,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
 
 
 def evaluate_at_end(run: Run) -> None:
-    """Evaluate the final weights on `dev` unless an evaluation pipe has just done so."""
+    """Evaluate the final weights on `dev`, unless an evaluation pipe has just done so."""
     if run.progress.scored_at.get("dev") != run.update and "dev" in run.task.splits:
         evaluate("dev")
 
@@ -272,7 +272,7 @@ def log_loss(run: Run, outputs: object) -> None:
     elif outputs.get("loss") is not None:
         loss, weight = outputs["loss"], outputs.get("count", 1)
         if isinstance(loss, torch.Tensor):
-            loss = loss.detach()  # the metrics keep the value for a while and must not keep its graph
+            loss = loss.detach()  # the metrics store the value for later and must not keep its graph
         run.metrics.log("loss", loss * weight, weight)
     if "tokens" in outputs:
         run.metrics.log("tokens", outputs["tokens"])
@@ -300,7 +300,7 @@ def loader_of(run: Run, split: str, seed: int = 0, place: EpochPosition = WHOLE,
     if in_order and kwargs.keys() & {"max_tokens", "max_sentences"}:
         kwargs |= {"sort_by_length": False, "shuffle": False}
     if run.device is not None and run.device.type == "cpu":
-        kwargs.setdefault("pin_memory", False)  # pinning is useless if this run does not use the GPU
+        kwargs.setdefault("pin_memory", False)  # pinning is useless if the run does not use a GPU
     if "seed" in kwargs:  # a split's own seed must not make every epoch the same
         seed = derive(kwargs.pop("seed"), seed)
     try:
@@ -325,7 +325,7 @@ def _length(loader: Any, limit: int) -> int | None:
 
 
 def _finish_window(run: Run, training_log: TrainingLog) -> None:
-    """Make the update of the last, partial accumulation window."""
+    """Make the update for the last, partial accumulation window."""
     run.updater.flush()
     _after_update(run, training_log)
 

@@ -22,7 +22,7 @@ _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 class Loss:
     """The summed loss of a micro-batch and its count, with the model outputs.
 
-    `is_mean` means that the true count is unknown: `sum` is a mean and `count` a weight.
+    If `is_mean` is set, the true count is unknown: `sum` is a mean and `count` is its weight.
     """
 
     sum: Tensor
@@ -51,7 +51,7 @@ class Observer:
         return _NOTHING
 
     def update(self, optim: AlchemyOptimizer) -> Block:
-        """Return a context manager around an optimizer step, with gradients divided but not clipped."""
+        """Return a context manager around an optimizer step, with gradients that are divided but not yet clipped."""
         return _NOTHING
 
     def schedule(self) -> None:

@@ -1,4 +1,4 @@
-"""Base class of models: the module, its outputs and loss, and saving and loading its weights."""
+"""Base class for models: the module, its outputs and loss, and saving and loading its weights."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class AlchemyModel(Registrable):
         return self._backward is not None
 
     def losses(self) -> dict[str, nn.Module]:
-        """Return the losses outside the module; their parameters are trained and saved with the model."""
+        """Return the losses that are not part of the module; their parameters are trained and saved with the model."""
         inner = {id(module) for module in self.module.modules()} if self._model is not None else set()
         return {
             name: value
@@ -142,7 +142,7 @@ class AlchemyModel(Registrable):
         return self.forward(*args, **kwargs)
 
     def optim_params(self, **table: object) -> Any:
-        """Return the parameters or parameter groups to optimize; receives every key of `[optim]`."""
+        """Return the parameters or parameter groups to optimize; called with every key of `[optim]`."""
         return list(self.module.parameters())
 
     def max_positions(self) -> int | None:
@@ -184,7 +184,7 @@ class AlchemyModel(Registrable):
         return (param for _, param in self.named_parameters())
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield the parameters of the module, then those of the losses as `criterion:gamma`."""
+        """Yield the parameters of the module, then the parameters of the losses, named as in `criterion:gamma`."""
         yield from self.module.named_parameters()
         for name, loss in self.losses().items():
             for inner, param in loss.named_parameters():
@@ -212,10 +212,10 @@ class AlchemyModel(Registrable):
                 raise AlchemyError(text) from error
 
     def save(self, path: str | Path, model: nn.Module | None = None) -> None:
-        """Save the weights to the folder `path`: model.safetensors, and one file per loss with weights.
+        """Save the weights to the `path` folder: model.safetensors, and one file per loss with weights.
 
-        Extra state of modules (`get_extra_state`) is saved to model.extra.safetensors. `model` saves the weights of
-        that module instead of the current ones.
+        Extra state of modules (`get_extra_state`) is saved to model.extra.safetensors. If `model` is given, its
+        weights are saved instead of the current ones.
         """
         modules = self.saved_modules() if model is None else {**self.saved_modules(), "model": unwrap(model)}
         save_all(modules, Path(path), self._save_extra)
@@ -227,7 +227,7 @@ class AlchemyModel(Registrable):
             logger.warning("{} is neither a JSON value nor a tensor and is not saved with the weights", unsaved)
 
     def load(self, path: str | Path, strict: bool = True) -> None:
-        """Load weights written by `save`, or those of a checkpoint, preferring averaged weights.
+        """Load weights written by `save` or stored in a checkpoint, preferring averaged weights.
 
         `strict=False` loads only the weights whose names match.
         """

@@ -1,6 +1,6 @@
 """Optional packages, the extras that install them, and the error for a missing package.
 
-A part declares the packages it imports, `packages = ("sacrebleu",)`, so that `alchemy check` reports missing packages
+A part declares the packages it imports as `packages = ("sacrebleu",)`, so that `alchemy check` reports missing packages
 without importing the part; code that uses a package calls `import_package`.
 """
 
@@ -38,7 +38,7 @@ _BY_SUFFIX = {".parquet": "pyarrow", ".zst": "zstandard"}
 def import_package(name: str, needed_by: str) -> Any:
     """Import an optional package or one of its modules."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # import warnings of a library do not concern the user
+        with warnings.catch_warnings(action="ignore"):  # a library's import warnings do not concern the user
             return importlib.import_module(name)
     except ImportError as error:
         text, hint = explain_missing(name, needed_by)

@@ -1,4 +1,4 @@
-"""Build the model of `[model]`, including plain `nn.Module` classes."""
+"""Build the model from `[model]`, including plain `nn.Module` classes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IGNORED = -100  # the label ignored by modules that compute their own loss
 
 
 def build_model(run: Run, weights: Path | None = None) -> AlchemyModel:
-    """Build the model of `[model]` and load `model_path`, unless its constructor does so.
+    """Build the model from `[model]` and load `model_path`, unless the constructor of the model does so.
 
     `weights` is a checkpoint that overrides `model_path`; a model with a custom format receives it as `model_path`.
     """
@@ -94,11 +94,11 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
 
 
 class PlainModel(AlchemyModel):
-    """A model around a plain module: passes it the fields of a batch and computes the loss of `[criterion]`.
+    """A model around a plain module: passes it the fields of a batch and computes the loss from `[criterion]`.
 
     Fields are passed to `forward` by parameter name; `inputs = { parameter = "field" }` maps other names. A tuple is
-    passed by position. A returned tensor becomes the output `logits`, a tuple is named by `outputs`, a dict is kept.
-    `freeze` names parameters that are not trained, `load` a file or folder from which matching weights are loaded.
+    passed by position. A returned tensor becomes the `logits` output, a dict is kept, and `outputs` names a tuple.
+    `freeze` names parameters that are not trained; `load` is a file or folder from which to load matching weights.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class PlainModel(AlchemyModel):
         return self._own_loss(outputs, batch)
 
     def _own_loss(self, outputs: Mapping[str, Any], batch: object) -> Loss:
-        """Return a loss computed by the module: a mean over its labels, if it has any."""
+        """Return the loss computed by the module, which is a mean over its labels, if any."""
         loss: Tensor = outputs["loss"]
         labels = batch.get(self._fields.label) if isinstance(batch, Mapping) else None
         if not isinstance(labels, Tensor):
@@ -174,7 +174,7 @@ class PlainModel(AlchemyModel):
         count: int | Tensor = labels.numel() if labels.is_floating_point() else labels.ne(IGNORED).sum()
         if isinstance(count, Tensor) and loss.device.type == "cpu":
             count = int(count)
-            if not count:  # the mean of no labels is NaN
+            if not count:  # without labels, the mean is NaN
                 return Loss(outputs["logits"].sum() * 0, 0, outputs)
         return Loss(loss * count, count, outputs)
 
@@ -228,7 +228,7 @@ class _Fields:
         return [(name, field) for name, field in pairs.items() if field in batch]
 
     def by_position(self, batch: Sequence[Any], *, has_target: bool) -> Sequence[Any]:
-        """Return the elements of a tuple that `forward` takes; the last one may be the target."""
+        """Return the elements of a tuple that `forward` accepts; the last element may be the target."""
         needed = sum(self.names.values())
         if len(batch) < needed:
             text = f"{self.title}.forward needs {needed} arguments, but the batch has {len(batch)} elements"
@@ -251,7 +251,7 @@ def _map_fields(module: nn.Module, mapped: Mapping[str, str]) -> _Fields:
 
 
 def _predicts_next(module: nn.Module) -> bool:
-    """Whether a module is a causal language model of transformers, which shifts its labels by one."""
+    """Whether a module is a causal language model from transformers, which shifts its labels by one."""
     if "transformers" not in sys.modules:
         return False
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES

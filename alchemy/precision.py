@@ -84,9 +84,9 @@ class Precision(Registrable):
         return "cpu" if self.run.device is None else self.run.device.type
 
     def attempt(self, step: Step, batch: object, **kwargs: object) -> Any:
-        """Run `step(batch)` under autocast; if memory runs out, run it on two halves or raise an error with remedies.
+        """Run `step(batch)` under autocast; if memory runs out, run it on two halves or raise an error with advice.
 
-        Only a training step that has not changed its window is split: the halves add the same sums to the same window.
+        A training step is split only if it has not changed its window, so the halves add the same sums to that window.
         """
         before = self._position()
         try:
@@ -102,11 +102,11 @@ class Precision(Registrable):
         return self._run_halves(step, batch)
 
     def _position(self) -> object:
-        """Return the position of the window, only needed if a batch may be split."""
+        """Return the position of the window, which is needed only if a batch may be split."""
         return self.run.updater.position if self.halve_on_oom else None
 
     def _no_split_reason(self, batch: object, moved: bool) -> str | None:
-        """Return why a batch is not split: a reason, an empty string if splitting is disabled, or None if it can be."""
+        """Return why a batch cannot be split, an empty string if splitting is disabled, or None if it can be split."""
         if not self.halve_on_oom or not torch.is_grad_enabled():
             return ""
         if self.run.group.size > 1:
@@ -129,11 +129,11 @@ class Precision(Registrable):
 
     # -- the backward pass and the update
     def gradients(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context manager around a backward pass: no autocast, and gradients are added all or nothing.
+        """Return a context manager around a backward pass, without autocast; a failed pass adds no gradients.
 
-        If memory runs out during the pass, the batch can only be split if none of its gradients remain.
+        If memory runs out during the pass, the batch can be split only if none of its gradients remain.
         """
-        # batches are not split with several processes, and DDP needs the gradients of the window in place
+        # with several processes, batches are not split, and DDP needs the gradients of the window in place
         if not self.halve_on_oom or self.run.group.size > 1:
             return self._no_autocast()
         stack = contextlib.ExitStack()
@@ -189,7 +189,7 @@ class Precision(Registrable):
 
 
 def _check_sums(result: object, batch: object) -> tuple[str, Mapping[str, Any]]:
-    """Return the text and the outputs of a half; raise an error for a mean loss, whose weight is unknown."""
+    """Return the text and the outputs for one half; raise an error for a mean loss, because its weight is unknown."""
     text, outputs = result if isinstance(result, tuple) and len(result) == 2 else ("", result)
     if not isinstance(outputs, Mapping) or not {"loss_sum", "count"} <= outputs.keys():
         hint = "return a sum and its count as the loss, or set halve_on_oom = false"
@@ -198,7 +198,7 @@ def _check_sums(result: object, batch: object) -> tuple[str, Mapping[str, Any]]:
 
 
 def build_precision(run: Run) -> Precision:
-    """Build the precision of `[precision]`, by default full precision with out-of-memory error messages."""
+    """Build the precision from `[precision]`; the default is full precision with helpful out-of-memory errors."""
     table = run.table("precision")
     make = build if "type" in table else construct
     precision: Precision = make(Precision, table, section="precision")

@@ -47,7 +47,7 @@ class InputHandler(Protocol):
 
 @runtime_checkable
 class EncodingTask(Protocol):
-    """A task that turns inputs into samples, encodes them and defines how they are batched."""
+    """A task that turns inputs into samples, encodes them and defines how to batch them."""
 
     @property
     def cfg(self) -> Table: ...
@@ -72,7 +72,7 @@ def encodes_inputs(kind: type) -> bool:
 
 
 def takes_rows(document: Document) -> bool:
-    """Whether the inputs of the task of a config are rows for its pipes."""
+    """Whether the task in a config accepts rows for its pipes as inputs."""
     return not encodes_inputs(AlchemyTask.resolve_registered_module(str(document.table("task").get("type"))))
 
 
@@ -114,7 +114,7 @@ class EncodedInputs:
     def predict(self, inputs: LocatedInputs, batch_size: int) -> Predictions:
         samples, failure = self._samples(inputs)
         rows: list[Any] = [None] * len(samples)
-        # batches of similar length need less padding and are faster
+        # batches of inputs with similar lengths need less padding and are faster
         order = sorted(range(len(samples)), key=lambda place: len(samples[place].get(self.task.reads, ())))
         for start in range(0, len(order), batch_size):
             places = order[start : start + batch_size]
@@ -204,7 +204,7 @@ class PipedInputs:
         self._inputs.replace([dict(row) if isinstance(row, Mapping) else row], [where])
         try:
             samples = list(read_all(self._chain))
-        except Exception as error:  # including errors in pipes of a project
+        except Exception as error:  # including errors in a project's pipes
             raise self._explain(error, where) from error
         if len(samples) != 1:
             hint = "an input must become one sample: skip the pipes with alchemy.load(record, pipes=False)"
@@ -213,7 +213,7 @@ class PipedInputs:
         return samples[0]
 
     def _explain(self, error: Exception, where: str) -> AlchemyError:
-        """Return an error that says what went wrong in a pipe and how to fix it."""
+        """Return an error that explains what went wrong in a pipe and how to fix it."""
         culprit = error if isinstance(error, AlchemyError) else locate_error(error)
         message = culprit.problem.message if culprit is not None else f"{type(error).__name__}: {error}"
         hint = (
@@ -260,7 +260,7 @@ class PipedInputs:
         try:
             self.task.load_dataset(split=self.split, **table)
             return self.task.dataset(self.split)
-        except Exception as error:  # raised by a project
+        except Exception as error:  # raised by project code
             if "pipes" in table:
                 raise
             text = f"{type(self.task).__name__} defines its batches when it loads its data, which failed: {error}"
@@ -315,7 +315,7 @@ def _pipes_after_opener(pipes: Sequence[Mapping[str, Any]]) -> list[Mapping[str,
     """Return the pipes after the one that reads files, except those that select or order samples."""
     kinds = [resolve_pipe(pipe) for pipe in pipes]
     readers = [place for place, kind in enumerate(kinds) if kind.begins or issubclass(kind, OPENERS)]
-    # the pipe after a list of file names opens them, even if it is a custom pipe
+    # the pipe after a list of file names opens the files, even if it is a custom pipe
     first = max(readers, default=1 if kinds and issubclass(kinds[0], SequenceWrapper) and _names_files(pipes[0]) else 0)
     needed = [_adapt_pipe(pipe) for pipe, kind in zip(pipes[first + 1 :], kinds[first + 1 :]) if _is_needed(kind)]
     while needed and _is_batching(needed[-1]):  # inputs are batched here
@@ -348,7 +348,7 @@ def _dotted_name(kind: type) -> str:
 
 
 def _apply_pipes(task: EncodingTask, inputs: _Source) -> Samples:
-    """Apply the pipes of a split, preferably test or dev, to the inputs."""
+    """Apply the pipes of a split, preferably `test` or `dev`, to the inputs."""
     tables = task.cfg.get("datasets") or {}
     split = next((name for name in ("test", "dev", "train") if isinstance(tables.get(name), Mapping)), None)
     pipes = tables[split].get("pipes") if split else None
@@ -356,7 +356,7 @@ def _apply_pipes(task: EncodingTask, inputs: _Source) -> Samples:
 
 
 def _collate_table(task: EncodingTask) -> Any:
-    """Return the `collate_fn` of the splits, or else the default of the task."""
+    """Return the `collate_fn` of the splits, or the default of the task if they have none."""
     splits = (task.cfg.get("datasets") or {}).values()
     tables = [split["collate_fn"] for split in splits if isinstance(split, Mapping) and "collate_fn" in split]
     return tables[-1] if tables else {"type": "alchemy.data.collate.Pad", **task.collate_options()}

@@ -35,7 +35,7 @@ from alchemy.registry import set_adapter
 from alchemy.seeds import preserve_rng_state
 from alchemy.task import build_task
 
-set_adapter(fill_keywords)  # runner.py does the same, but may not be imported here
+set_adapter(fill_keywords)  # runner.py does this too, but may not have been imported
 WINDOW = 32  # number of batches to read ahead and sort by length
 
 
@@ -51,9 +51,9 @@ def load(
 ) -> Predictor:
     """Load the trained model of a record for prediction; the training data is not needed.
 
-    `checkpoint` selects the weights; without `best`, the last ones are used. `overrides` change the config, for example
-    `["task.threshold=0.3"]`; `user_dir` is the package of your own parts. Inputs of a DefaultTask are rows that go
-    through the pipes of a split; with `pipes=False` they are samples as returned by these pipes.
+    `checkpoint` selects the weights; if there is no `best` checkpoint, the last one is used. `overrides` change the
+    config, for example `["task.threshold=0.3"]`; `user_dir` is the package that contains your parts. A DefaultTask
+    accepts rows, which go through the pipes of a split, or with `pipes=False`, samples as returned by these pipes.
 
         with alchemy.load("records/demo/2026-01-31_12-00-00.000000") as model:
             model.predict(["a fine day", "rain"])
@@ -88,7 +88,7 @@ class Predictor:
             raise AlchemyError(f"batch_size must be a positive integer, not {batch_size!r}")
         self.batch_size, self._lock = batch_size, threading.Lock()
         self.run = Run(_for_prediction(document), {"device": device})
-        # a separate context makes the run current: several models may be open, and closed in any order
+        # a separate context makes the run current: several models may be open and may be closed in any order
         self._context = contextvars.copy_context()
         self._context.run(_open, self.run, _device(device), weights)
         self._closed = weakref.finalize(self, self._context.run, self.run.__exit__, None, None, None)
@@ -107,14 +107,14 @@ class Predictor:
         return module
 
     def close(self) -> None:
-        """Release the model once running predictions are finished; further calls have no effect."""
+        """Release the model once all running predictions have finished; further calls have no effect."""
         with self._lock:
             self._closed()
 
     def predict(self, items: Iterable[Any]) -> list[dict[str, Any]]:
         """Return one prediction per input, in the order of the inputs.
 
-        An input is a text, a tuple of two texts, or a dict with the fields of a sample; the `question` method of a task
+        An input is a string, a tuple of two strings, or a dict with the fields of a sample; a task's `question` method
         may accept other types. For a DefaultTask and other tasks without `question`, an input is a row as read by the
         pipes of a split after the opener, and the prediction is the result of the output pipes.
         """
@@ -156,7 +156,7 @@ def _read_ahead(stream: Iterator[Any], count: int) -> tuple[list[Any], AlchemyEr
 
 
 def _for_prediction(document: Document) -> Document:
-    """Return the config without plugins, optimizer, schedule and the pipes that score or write files."""
+    """Return the config without plugins, optimizer, schedule, and pipes that score or write files."""
     document = copy.deepcopy(document)
     task = document.get("task")
     document["seed"] = seed_of(document)  # may be set in a plugin

@@ -1,7 +1,7 @@
-"""Preview the data files named in a config: are they text, and do they have the configured columns?
+"""Check that the data files named in a config are text files with the configured columns.
 
 Reads at most 64 KB of each regular file and runs no code. Parquet files are checked at run time. The columns of a
-file outside the working directory are not listed, because a config by someone else may name any file.
+file outside the working directory are not listed, because a config from someone else may name any file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _FileProblem(Exception):
 
 
 def preview_files(layout: Layout) -> Iterator[Problem]:
-    """Yield problems with the files that alchemy's processors read: at most one per file and config line."""
+    """Yield problems with the files that alchemy's processors read, at most one per file and config line."""
     reported: set[str] = set()
     for slot in layout.slots:
         if slot.ours and slot.name in (*_TABLES, "Tagging") and not _has_wrong_types(slot):
@@ -64,7 +64,7 @@ def _has_wrong_types(slot: Slot) -> bool:
 
 
 def _files(paths: object) -> list[Path]:
-    """Return the regular files of a key; pipes and devices could block, and missing files are reported elsewhere."""
+    """Return the regular files in `paths`; pipes and devices could block, and missing files are reported elsewhere."""
     found = []
     for path in paths if isinstance(paths, list) else [paths]:
         with contextlib.suppress(AlchemyError, OSError, ValueError):
@@ -107,7 +107,7 @@ def _format(path: Path, slot: Slot) -> TableFormat:
 
 
 def _has_header(slot: Slot, format: str) -> bool:
-    """Return whether the first row contains column names: as configured, or if a column is given by name."""
+    """Return whether the first row contains column names, as configured or because a column is given by name."""
     if isinstance(header := slot.value("header"), bool):
         return header
     if slot.name != "ParallelText":
@@ -119,7 +119,7 @@ def _has_header(slot: Slot, format: str) -> bool:
 def _decode(path: Path, head: bytes, whole: bool, encoding: str) -> str:
     try:
         with contextlib.suppress(UnicodeError):
-            b"a".decode(encoding)  # raises LookupError if it is not a text encoding
+            b"a".decode(encoding)  # raises LookupError if `encoding` is not a text encoding
         plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
         return codecs.getincrementaldecoder("utf-8-sig" if plain else encoding)().decode(head, final=whole)
     except UnicodeError as error:
@@ -144,7 +144,7 @@ class _Start:
     written: TableFormat
 
     def read(self) -> tuple[list[Any], bool]:
-        """Return rows as lists of cells or as objects, up to the first malformed one, and whether they are complete."""
+        """Return the rows (lists or objects) before the first malformed one, and whether they are complete."""
         rows: list[Any] = []
         with contextlib.suppress(csv.Error, ValueError, RecursionError):
             for row in islice(self._rows(), MOST_ROWS):
@@ -171,7 +171,7 @@ def _check_table(start: _Start, slot: Slot, layout: Layout) -> None:
     rows, whole = start.read()
     keyed = start.written.format in ("json", "jsonl")
     if not rows or (keyed and not isinstance(rows[0], dict)):
-        return  # the run reports the row
+        return  # the malformed row is reported at run time
     names = None
     if keyed:
         names = list(rows[0])
@@ -209,7 +209,7 @@ def _find_column(table: OpenTable, column: str | int, key: str, width: int | Non
 
 
 def _check_sides(table: OpenTable, slot: Slot, format: str) -> None:
-    """Check the columns of both sides; without names, the first columns are used, except for CSV files."""
+    """Check the columns of both sides; if no columns are named, the first ones are used, except in CSV files."""
     sides = {key: slot.value(key) for key in ("source", "target")}
     if None not in sides.values():
         for key, column in sides.items():
@@ -234,7 +234,7 @@ def _check_labels(table: OpenTable, rows: list[Any], slot: Slot, layout: Layout)
         return
     _find_column(table, label, "label", len(rows[0]) if rows else None)
     key = label if table.keyed or isinstance(label, int) or table.names is None else table.names.index(label)
-    with contextlib.suppress(LookupError, TypeError):  # the run reports rows that differ from the others
+    with contextlib.suppress(LookupError, TypeError):  # inconsistent rows are reported at run time
         cells = [row[key] for row in rows]
         if trains and cells and slot.value("kind") != "multi" and not any(str(cell).strip() for cell in cells):
             text = f"the column {label!r} of {table.path} has no label in the first {len(cells)} rows"

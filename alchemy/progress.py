@@ -23,14 +23,14 @@ GAP = "  "
 
 
 class Terminal(Console):
-    """The console of a run. It becomes quiet when its reader exits, as with `| head`.
+    """The console of a run. It stops printing when its reader exits, as with `| head`.
 
-    In a notebook it prints plain text to a single output of the cell; the progress bar has a separate output.
+    In a notebook, it prints plain text to a single cell output; the progress bar has a separate output.
     """
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
         in_notebook = Console().is_jupyter
-        # a kernel reports a terminal, but its output cannot be overwritten
+        # a notebook kernel reports a terminal, but its output cannot be overwritten
         super().__init__(stderr=stderr, quiet=quiet, force_jupyter=False, force_terminal=False if in_notebook else None)
         self.cell = NotebookOutput() if in_notebook and not quiet else None
 
@@ -75,7 +75,7 @@ class Bar(Progress):
     """
 
     def __init__(self, what: str, total: int | None, console: Console, done: int = 0) -> None:
-        self.what, self.total, self.done, self.before = what, total, done, done  # before: steps made before a resume
+        self.what, self.total, self.done, self.before = what, total, done, done  # before: steps before resuming
         self.values: dict[str, float] = {}
         self.text = ""
         self.first = self._shown = time.monotonic()
@@ -86,7 +86,7 @@ class Bar(Progress):
         super().__init__(console=console, auto_refresh=False, transient=True, disable=not console.is_terminal)
 
     def step(self, text: str = "") -> None:
-        """Count a batch; refresh only after the refresh interval."""
+        """Count a batch; refresh the line only if the refresh interval has passed."""
         self.done += 1
         self.text = text
         now = time.monotonic()
@@ -97,7 +97,7 @@ class Bar(Progress):
     def update_values(self, values: Mapping[str, float], update: int) -> None:
         """Show the latest values of the metrics that the loop logs."""
         self.values.update({SHOWN[name]: value for name, value in values.items() if name in SHOWN}, update=update)
-        if "tokens/s" in self.values:  # one rate is enough
+        if "tokens/s" in self.values:  # show only one rate
             self.values.pop("targets/s", None)
 
     def show(self) -> None:
@@ -118,7 +118,7 @@ class Bar(Progress):
         return GAP.join(self._fields().values())
 
     def fit(self, columns: int) -> str:
-        """Return the bar and the line in at most `columns`, dropping the least important fields first."""
+        """Return the bar and the line in at most `columns` columns, dropping the least important fields first."""
         fields, kept, room = self._fields(), set[str](), columns
         bar = self._fraction()
         for name in sorted([*fields, *(["bar"] if bar is not None else [])], key=_importance):

@@ -19,7 +19,7 @@ C = TypeVar("C", bound=type)
 
 Maker = Callable[..., Any]  # a class or a function that returns a part
 Adapter = Callable[[Maker], Maker]
-Wrong = tuple[str, str, str]  # a key, what is wrong with it, how to fix it
+Wrong = tuple[str, str, str]  # a key, what is wrong with it, and how to fix it
 _adapt: Adapter = lambda part: part  # noqa: E731 (replaced by the runner)
 
 _registered: dict[type, dict[str, type]] = {}  # dotted name -> class, for each base class
@@ -31,9 +31,9 @@ ENTRY_MODULES = ("__main__", "__mp_main__")
 
 
 class Registrable:
-    """Base class of all parts. `@Base.register("Alias")` registers a class under an alias and its own name."""
+    """Base class for all parts. `@Base.register("Alias")` registers a class under an alias and under its own name."""
 
-    # optional packages that the part imports, for `alchemy check`; `{"key": (..)}` if only a key needs them
+    # optional packages that the part imports, for `alchemy check`; `{"key": (..)}` if only that key needs them
     packages: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -43,7 +43,7 @@ class Registrable:
 
     @classmethod
     def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
-        """Register a class under `<module>.<ClassName>` and `<module>.<alias>` for the base `cls`."""
+        """Register a class under `<module>.<ClassName>` and `<module>.<alias>` for the base class `cls`."""
 
         def decorate(part: C) -> C:
             init = vars(part).get("__init__")
@@ -65,7 +65,7 @@ class Registrable:
 
     @classmethod
     def resolve_registered_module(cls, ty: str) -> type:
-        """Return the class of a dotted name; an alias takes precedence over a module attribute."""
+        """Return the class for a dotted name; an alias takes precedence over a module attribute."""
         module_name, _, name = _text(ty, cls).rpartition(".")
         if not module_name:
             raise AlchemyError(
@@ -95,7 +95,7 @@ class Registrable:
         for key in keys:
             if key in own:
                 return own[key]
-        # registered on a related base (a pipe on EndEpochPipeline is found as a SchedPipeline)
+        # registered on a related base class (a pipe registered on EndEpochPipeline is also found as a SchedPipeline)
         for names in _registered.values():
             for key in keys:
                 if key in names and issubclass(names[key], cls):
@@ -114,7 +114,7 @@ class Registrable:
 
 
 def set_adapter(adapter: Adapter) -> None:
-    """Set the function that may replace the constructors of parts, used for older projects."""
+    """Set the function that may replace the constructors of parts; used for older projects."""
     global _adapt
     _adapt = adapter
 
@@ -129,8 +129,8 @@ def build(
 ) -> Any:
     """Build the part described by a config table.
 
-    A class whose constructor takes no parameters is called without arguments and reads its own table; any other class
-    receives the keys as keyword arguments. `type` is passed only if the constructor names it or takes `**kwargs`.
+    A class whose constructor has no parameters is called without arguments and reads its own table; any other class
+    receives the keys as keyword arguments. `type` is passed only if the constructor names it or accepts `**kwargs`.
     """
     if not isinstance(table, Mapping) or "type" not in table:
         raise AlchemyError(f"a {base.__name__} needs a 'type'", where=where_of(table), section=section)
@@ -149,7 +149,7 @@ def construct(
     given: Mapping[str, Any] | None = None,
     section: str = "",
 ) -> Any:
-    """Call `cls` with the keys of `table` as keyword arguments, like `build` after resolving the class."""
+    """Call `cls` with the keys of `table` as keyword arguments, as `build` does after resolving the class."""
     values = _keywords(cls, table, drop, given or {}, section)
     try:
         return _adapt(cls)(**values)
@@ -198,7 +198,7 @@ def _keywords(
 
 
 def parameters(cls: Maker) -> tuple[dict[str, bool], bool]:
-    """Return the parameter names of a constructor (True: required), and whether it accepts any other name."""
+    """Return the parameter names of a constructor (True if required) and whether it accepts any other name."""
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):
@@ -210,7 +210,7 @@ def parameters(cls: Maker) -> tuple[dict[str, bool], bool]:
 
 
 def _wrong_values(function: Maker, values: Mapping[str, object], *, limited: bool = False) -> Iterator[Wrong]:
-    """Yield the values that violate the annotations of a class or function: parameter, problem, fix.
+    """Yield the values that violate the annotations of a class or function: the parameter, the problem and the fix.
 
     With `limited`, check only parameters whose annotation is a Literal or has constraints.
     """
@@ -225,10 +225,10 @@ def _wrong_values(function: Maker, values: Mapping[str, object], *, limited: boo
 
 
 def broken_rules(function: Maker, values: Mapping[str, object]) -> Iterator[Wrong]:
-    """Yield the rules that a combination of values violates, including the defaults of omitted ones."""
+    """Yield the rules that a combination of values violates; omitted values have their defaults."""
     owners: list[Maker] = [_with_parameters(function)]
     if isinstance(function, type) and function.__module__.startswith("alchemy."):
-        owners += function.__mro__  # built-in classes inherit the rules of their ancestors
+        owners += function.__mro__  # built-in classes inherit rules from their ancestors
     names = [f"{owner.__module__}.{owner.__qualname__.removesuffix('.__init__')}" for owner in owners]
     for name in [name for name in dict.fromkeys(names) if name in RULES]:
         rows = inspect.signature(function).parameters.values()
@@ -243,7 +243,7 @@ def _with_parameters(function: Maker) -> Maker:
 
 @functools.lru_cache(maxsize=512)
 def annotations_of(function: Maker) -> dict[str, tuple[str, str]]:
-    """Return the annotation and default of every parameter, as text in the form of the static check."""
+    """Return the annotation and default of every parameter, as text in the form used by the static check."""
     try:
         rows = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -282,7 +282,7 @@ def _constrain(cls: type) -> None:
 
 
 def is_registered(dotted: str) -> bool:
-    """Whether a class is registered under this name for any base."""
+    """Whether a class is registered under this name for any base class."""
     return any(dotted in names for names in _registered.values())
 
 
@@ -293,7 +293,7 @@ def is_known(dotted: str) -> bool:
 
 
 def unregister_package(package: str) -> None:
-    """Unregister all classes of a package, so that another package of the same name can be used."""
+    """Unregister all classes of a package, so that another package with the same name can be used."""
     for names in _registered.values():
         for key in [key for key in names if key.startswith(f"{package}.")]:
             del names[key]
@@ -378,7 +378,7 @@ def where_of(table: object, key: str = "") -> str:
 def add_location(error: AlchemyError, where: str, section: str) -> AlchemyError:
     """Return the same error with a location, unless it already has one."""
     problem = error.problem
-    elsewhere = bool(problem.section) and not problem.section.startswith(section)  # not on a line of this table
+    elsewhere = bool(problem.section) and not problem.section.startswith(section)  # not in this table
     return AlchemyError(
         problem.message,
         where=problem.where or ("" if elsewhere else where),

@@ -1,4 +1,4 @@
-"""Results of runs, and the exit code of scripts that ignore a failed one."""
+"""Results of runs, and the exit code of scripts that ignore a failed run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunResult:
     reason = ""
     signal: int | None = None
     best: Best | None = None  # the best evaluation of the monitored metric
-    epoch = ""  # of the best evaluation, else of the last one, counted from 1: "7/12"
+    epoch = ""  # of the best evaluation, or of the last one if there is no best; counted from 1: "7/12"
     split = ""  # the split whose scores are in `ret`
     trace = ""  # the traceback of a failed run, as text
     is_logged = False  # whether the failure has been logged
@@ -70,18 +70,18 @@ class RunResult:
         return self
 
     def __repr__(self) -> str:
-        # only the scores: a task may also return many rows
+        # keep only the scores, because a task may also return many rows
         ret = numbers_in(self.ret) if isinstance(self.ret, Mapping) else self.ret
         return f"{type(self).__name__}({self.status}, record_dir={self.record_dir}, ret={ret})"
 
 
-# reading one of these attributes counts as noticing the failure
+# reading one of these attributes counts as inspecting the failure
 _STATUS_ATTRIBUTES = frozenset({"exception", "status", "reason", "signal", "trace", "args", "__cause__"})
-_unseen: dict[int, FailedRun] = {}  # by id: failures that the script has not noticed yet
+_unseen: dict[int, FailedRun] = {}  # by id: failures that the script has not inspected yet
 
 
 class FailedRun(RunResult, Exception):
-    """The result of a run that failed: old scripts test `isinstance(result, Exception)` and raise it."""
+    """The result of a failed run; an exception, because old scripts check for one and raise it."""
 
     status = "failed"
 
@@ -100,7 +100,7 @@ class FailedRun(RunResult, Exception):
         result.cfg, result.exception, result.reason = cfg, error, reason
         result.trace = hide("".join(traceback.format_exception(error)))
         result.__cause__ = error
-        # frames of the traceback keep the model in memory; the text is enough
+        # the frames of the traceback would keep the model in memory; the text is enough
         traceback.clear_frames(error.__traceback__)
         return result
 
@@ -136,7 +136,7 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
 def fail_if_ignored(result: RunResult) -> RunResult:
     """Return `result`; if it is a failure that a script never inspects, the script exits with code 1.
 
-    Applies only if the call comes from a script or its own modules. Programs such as the command line,
+    This applies only if the call comes from a script or its own modules. Programs such as the command line,
     pytest or a server are responsible for their own exit codes.
     """
     global _script
@@ -212,7 +212,7 @@ def explain_error(error: Exception) -> Exception:
 
 
 def _add_notes(error: BaseException) -> None:
-    """Add a note to errors of Python or torch that have a known fix."""
+    """Add a note to errors from Python or torch that have a known fix."""
     if isinstance(error, RuntimeError) and "Expected to have finished reduction" in str(error):
         error.add_note("some parameters were not used in a step: set find_unused_parameters = true in [ddp]")
     if isinstance(error, RuntimeError) and "storage of SparseTensorImpl" in str(error):

@@ -40,7 +40,7 @@ def resume(
 ) -> RunResult:
     """Resume a record from its latest valid checkpoint, with the same result as an uninterrupted run.
 
-    Differences are logged; those that would make it a different run raise an error unless `allow` names them.
+    Differences are logged. A difference that would make it a different run raises an error unless listed in `allow`.
     """
     folder = find(record)
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
@@ -78,7 +78,7 @@ def resume(
 
 
 def _is_same(named: object, own: Path) -> bool:
-    """Whether a config still names the tokenizer of the record; a learned tokenizer is compared after learning."""
+    """Whether a config still uses the tokenizer of the record; a learned tokenizer is compared once it is trained."""
     if is_class(named):
         return True
     try:
@@ -96,12 +96,12 @@ def _check_resumable(folder: Path, *, changed: bool) -> None:
 
 
 def _is_finished(info: Mapping[str, Any]) -> bool:
-    """Whether a record cannot be resumed unchanged; one whose last checkpoint could not be saved can."""
+    """Whether a record is running or has finished; a run whose last checkpoint could not be saved is unfinished."""
     return info["status"] == "running" or (info["status"] == "finished" and not info.get("unsaved"))
 
 
 def find_unfinished(document: Document) -> Path | None:
-    """Return the latest unfinished record of the same config in its log_dir, or None.
+    """Return the latest unfinished record of the same config in its `log_dir`, or None.
 
     Records without a config or without versions are skipped: they were killed before training started.
     """

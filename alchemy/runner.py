@@ -74,7 +74,7 @@ class Settings(TypedDict, total=False):
 
 
 class AlchemyRunner(Registrable):
-    """Base class of runners, which projects may subclass. The constructor starts the plugins."""
+    """Base class for runners; projects may subclass it. The constructor starts the plugins."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class AlchemyRunner(Registrable):
         context.device_info = device_info or {"device": "cpu"}
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
-        context.console = Terminal(quiet=not context.group.is_main)  # other processes would print the same
+        context.console = Terminal(quiet=not context.group.is_main)  # other processes would print the same output
         context.exits.callback(context.console.close)
         context.symbols.trained_at = context.cfg.trained_at
         context.symbols.globals |= {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file}
@@ -133,7 +133,7 @@ class AlchemyRunner(Registrable):
         """Inside this block, the first Ctrl-C or SIGTERM stops the loop at the next step boundary."""
         self.context.in_loop = True
         yield
-        self.context.in_loop = False  # not after an error, whose cause a signal must not replace
+        self.context.in_loop = False  # not after an error, because a signal must not hide its cause
 
 
 @AlchemyRunner.register("Trainer")
@@ -165,7 +165,7 @@ class AlchemyTrainer(AlchemyRunner):
                     check_skipped_updates(context)
                     evaluate_at_end(context)
                     context.checkpoints.save(context.where, "end")
-            except EvaluationInterrupted as interruption:  # by a signal, which is not a failure
+            except EvaluationInterrupted as interruption:  # interrupted by a signal, which is not a failure
                 if not interruption.saved:
                     context.checkpoints.save(context.where, "signal")
             except NotFinite as error:
@@ -188,7 +188,7 @@ class ALchemyTester(AlchemyRunner):
 class AlchemyInferenceRunner(AlchemyRunner):
     """A runner that passes the `inference` split through the output pipes and writes the results.
 
-    The rows are written to the file `out`, by default `results/predictions.<suffix>` in the record.
+    The rows are written to the `out` file, by default `results/predictions.<suffix>` in the record.
     """
 
     def __init__(
@@ -228,9 +228,9 @@ def prepare(context: Run) -> None:
 
 
 def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Loader:
-    """Return the loader of a dataset, for custom loops in a project.
+    """Return a loader for a dataset, for custom loops in projects.
 
-    Without `seed` the order depends on the seed and the epoch of the run.
+    Without `seed`, the order depends on the seed and the epoch of the run.
     """
     run = find_run()
     if not seed and run is not None:

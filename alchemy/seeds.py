@@ -48,7 +48,7 @@ _seed_python = super(random.Random, _python).seed  # random.seed without its arg
 
 
 def reseed(seed: int) -> None:
-    """Like `seed_everything`, but fast enough for every step: 7 µs, while `torch.manual_seed` alone takes 135 µs."""
+    """A faster `seed_everything`, for every step: it takes 7 µs, while `torch.manual_seed` alone takes 135 µs."""
     _seed_python(seed)
     _python.gauss_next = None
     np.random.seed(seed & 0xFFFFFFFF)
@@ -82,7 +82,7 @@ class Generators:
         arrays = state["numpy"]
         np.random.set_state({**arrays, "state": {**arrays["state"], "key": arrays["state"]["key"].numpy()}})
         torch.default_generator.set_state(state["torch"])
-        # with another number of devices only draws between steps could differ, since every step is reseeded
+        # with a different number of devices, only draws between steps could differ, because every step is reseeded
         if len(state.get("cuda", ())) == torch.cuda.device_count() > 0:
             torch.cuda.set_rng_state_all(state["cuda"])
 
@@ -109,7 +109,7 @@ def set_current_sample(seed: int, index: int) -> None:
 def sample_rng() -> np.random.Generator:
     """Return the random number generator of the sample being loaded, seeded by (seed, epoch, index).
 
-    It does not depend on the batch, worker or process that loads the sample. Use it in `__getitem__` of a dataset and
+    It does not depend on the batch, worker or process that loads the sample. Use it in a dataset's `__getitem__` and
     in functions called by a pipe over a list.
     """
     if _sample.index is None:

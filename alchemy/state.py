@@ -37,9 +37,9 @@ from alchemy.seeds import Generators
 
 
 def open_state(run: Run) -> None:
-    """Open the ledger and the checkpoints of a run, and restore the latest checkpoint if it is resumed.
+    """Open the ledger and the checkpoints of a run, and restore the latest checkpoint if the run is resumed.
 
-    Without a record nothing is written, but the best scores are still tracked.
+    Without a record, nothing is written, but the best scores are still tracked.
     """
     folder = run.group.broadcast(None if run.record_dir is None else str(run.record_dir))
     given = {"state_dir": Path(folder or os.devnull) / "state"}
@@ -76,7 +76,7 @@ def _main_watch(run: Run, checkpoints: Checkpoints) -> Iterator[Watch]:
 
 
 def _save_function(run: Run, has_states: bool) -> Callable[[Path], None] | None:
-    """Return the function that writes `checkpt/NAME` if links are impossible: custom `save`, or no checkpoints."""
+    """Return the function that writes `checkpt/NAME` if it cannot be a link: custom `save`, or no checkpoints."""
     if has_states and type(run.model).save is AlchemyModel.save:
         return None
 
@@ -88,7 +88,7 @@ def _save_function(run: Run, has_states: bool) -> Callable[[Path], None] | None:
 
 
 def _close_ledger(run: Run) -> None:
-    """Close the ledger, also after a failure; with several processes, do not flush because some may be gone."""
+    """Close the ledger, even after a failure. With several processes, do not flush it, because some may have exited."""
     if run.group.size == 1:
         run.ledger.flush()
     with contextlib.suppress(OSError):  # reported when the record is closed
@@ -99,7 +99,7 @@ def _close_ledger(run: Run) -> None:
 def parts_of(run: Run) -> dict[str, Stateful]:
     """Return everything that the next update depends on, under the names used in checkpoints."""
     parts: dict[str, object] = {
-        # first, because all processes take part: if a later part fails, no process is left waiting
+        # first, because all processes take part in it: if a later part fails, no process is left waiting
         "ledger": run.ledger,
         "metrics": run.metrics,
         "model": run.model,
@@ -158,12 +158,12 @@ class _Code:
                 with contextlib.suppress(OSError):  # a generated file that has been removed
                     self.known[name] = hash_file(path)
         if len(self.known) > known:
-            with contextlib.suppress(OSError):  # disk full: written with the next change of record.json
+            with contextlib.suppress(OSError):  # disk full: the files are added at the next change to record.json
                 self.run.record.note(code=self.known)
 
 
 class _Journals:
-    """The JSONL files that must be on disk before a checkpoint that refers to them."""
+    """The JSONL files that must be on disk before any checkpoint that refers to them."""
 
     def __init__(self, run: Run, code: _Code) -> None:
         self.run, self.code = run, code
@@ -176,7 +176,7 @@ class _Journals:
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
                 claimed, found = state.json[part]["lines"], _count_complete(Path(run.record_dir or "") / name)
-                if found < claimed:  # otherwise only rows after the checkpoint are missing
+                if found < claimed:  # otherwise, only rows after the checkpoint are missing
                     state.json[part]["lines"] = found
                     self._warn(name, rows.error or "the disk does not respond", claimed, found)
         self.code.record()
@@ -214,7 +214,7 @@ class _Rows:
 
 
 class _Settings:
-    """A hash of the settings that end a run: if they change, a run that has ended may continue."""
+    """A hash of the settings that determine when a run ends; if they change, a completed run may continue."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -254,7 +254,7 @@ class _Parts:
             logger.warning("{} no longer exists: its saved state is discarded", name)
 
 
-# recorded properties of the training data, and the --allow name that permits a change
+# recorded properties of the training data, and the `--allow` name that permits a change to each
 _ALLOW_NAMES = {
     "samples": "data",
     "contents": "data",
@@ -266,7 +266,7 @@ _ALLOW_NAMES = {
 
 
 class _Source:
-    """The settings that determine the data order; a checkpoint with other values is rejected unless allowed."""
+    """The settings that determine the data order; a checkpoint with other values is rejected unless this is allowed."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -274,7 +274,7 @@ class _Source:
     def state_dict(self) -> dict[str, Any]:
         dataset, kwargs = self.run.task.dataset("train")
         stream, size = isinstance(dataset, IterableDataset), self.run.group.size
-        # indexed data has the same order for any number of workers; global batches for any number of processes
+        # indexed data is independent of the number of workers; global batches, of the number of processes
         dealt = not stream and (bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None)
         return {
             "samples": len(dataset) if not stream and isinstance(dataset, Sized) else None,
@@ -288,7 +288,7 @@ class _Source:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         today = self.state_dict()
-        state = {"contents": [], **state}  # missing in checkpoints of older versions
+        state = {"contents": [], **state}  # missing in checkpoints from older versions
         for key, name in _ALLOW_NAMES.items():
             if state[key] != today[key] and name not in self.run.allowed:
                 what = "batches in an update" if key == "window" else f"{key} ="
@@ -340,7 +340,7 @@ def save_bad_update(run: Run, error: Exception) -> None:
         folder.mkdir(exist_ok=True)
         write_atomic(folder / f"u{update}.json", json.dumps(row) + "\n")
         target = folder / f"u{update - 1}"
-        if not stepped and not target.exists():  # otherwise one of several optimizers is one step ahead
+        if not stepped and not target.exists():  # otherwise, one of several optimizers is one step ahead
             write(target, state.files(), Manifest(*run.where, time=now(), kind="bad", why=["nonfinite"]))
     except OSError as reason:
         logger.warning("could not save the state for a replay of update {}: {}", update, reason)

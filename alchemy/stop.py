@@ -1,4 +1,4 @@
-"""Stop rules of `[stop]`, and how several of them are combined."""
+"""Stop rules of `[stop]`, and how to combine several of them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Divergence", "Epochs", "MinLR", "Patience", "Rules", "StopRule", "Ta
 
 
 class StopRule(Registrable):
-    """Base class of stop rules. Each method returns the reason to stop, or an empty string to continue.
+    """Base class for stop rules. Each method returns the reason to stop, or an empty string to continue.
 
-    A rule overrides the method in which it can decide. Attributes named in `saved`, which must be JSON values, are
-    saved in checkpoints and restored on resume.
+    A rule overrides the method in which it can make its decision. Attributes named in `saved`, which must be JSON
+    values, are saved in checkpoints and restored when a run is resumed.
     """
 
     saved: ClassVar[tuple[str, ...]] = ()
@@ -77,7 +77,7 @@ class Updates(StopRule):
 
 @StopRule.register()
 class Tokens(StopRule):
-    """Stop after N training tokens: the `tokens` output of the model, else the count of its loss.
+    """Stop after N training tokens: the `tokens` output of the model if it has one, otherwise the count of its loss.
 
     Checked every `log_every` updates, when metrics are read from the device.
     """
@@ -125,7 +125,7 @@ class MinLR(StopRule):
 
 
 class _Monitored(StopRule):
-    """Base class of rules on one metric, `split/name`: a score of a split or a logged training metric."""
+    """Base class for rules on one metric, `split/name`: a score of a split or a logged training metric."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
@@ -228,15 +228,15 @@ class Divergence(_Monitored):
 
 
 class Rules:
-    """Stops when a rule of `any` is met, or when every rule of `all` has been met, not necessarily at the same time.
+    """Stops when a rule in `any` is met, or when every rule in `all` has been met, not necessarily at the same time.
 
-    Built-in rules reach the same decision in all processes, which stop at once; with custom rules, the processes
-    exchange their decisions first.
+    Built-in rules reach the same decision in all processes, which stop immediately; with custom rules, the
+    processes exchange their decisions first.
     """
 
     def __init__(self, any: Sequence[StopRule] = (), all: Sequence[StopRule] = ()) -> None:
         self._any, self._all = _by_name("any", any), _by_name("all", all)
-        self._met: dict[str, str] = {}  # the rules of `all` that have been met, with their reasons
+        self._met: dict[str, str] = {}  # the rules in `all` that have been met, with their reasons
         self._built_in = {type(rule).__module__ for rule in (*any, *all)} <= {__name__}
 
     def after_update(self, run: Run) -> str:
@@ -250,7 +250,7 @@ class Rules:
         return self._check(run, lambda rule: rule.after_log(run, values))
 
     def _check(self, run: Run, check: Callable[[StopRule], str]) -> str:
-        # check every rule, even after a match, so that a run resumed later has missed nothing
+        # check every rule, even after a match, so that no rule misses a value if the run is resumed later
         reasons = [check(rule) for rule in self._any.values()]
         for name, rule in self._all.items():
             if name not in self._met and (reason := check(rule)):
@@ -267,7 +267,7 @@ class Rules:
         return {"rules": {name: state for name, state in rules.items() if state}, "met": dict(self._met)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the rules whose position and class are unchanged; others start without state."""
+        """Restore the rules whose position and class are unchanged; all other rules start without state."""
         known = self._any | self._all
         for name, rule_state in state["rules"].items():
             if name in known:
@@ -278,7 +278,7 @@ class Rules:
 
 
 def build_rules(run: Run) -> Rules:
-    """Build the rules of `[stop]`, plus those that parts have added to `any`."""
+    """Build the rules from `[stop]`, plus the rules that parts have added to `any`."""
     table = run.table("stop")
     tables = {"any": [*(table.get("any") or []), *run.stop_rules], "all": table.get("all") or []}
     built = {

@@ -73,7 +73,7 @@ class _TrainSched(_Member):
 
 
 class SymbolTbl:
-    """Members, globals and a stack of frames, of which only the top one is visible."""
+    """Members, globals and a stack of frames; only the top frame is visible."""
 
     cfg, device_info, device, console = _Member(), _Member(), _Member(), _Member()
     plugins, registry, task, model = _Member(), _Member(), _Member(), _Member()

@@ -27,12 +27,12 @@ class Meaning(NamedTuple):
 
 
 _TOP = ("seed", "tag", "log_every", "plugins")
-# names with a unique place in a config, so that a hint can give it
+# names with a unique place in a config, which a hint can include
 _PLACES = ("optim", "sched", "criterion", "task.data", "model", *_TOP, "--device 0", "--device -1")
 _PATIENCE = Meaning("any", "stop", '[{ type = "Patience", monitor = "dev/loss", patience = 3 }]')
 _EVALUATE = Meaning("pipes", "sched", '[{ type = "EvalESPipeline", period = 500 }]')
 
-# meaning and its synonyms; a word may have several meanings
+# each meaning and its synonyms; a word may have several meanings
 _TABLE: list[tuple[Meaning, str]] = [
     # training
     (Meaning("lr", "optim"), "lr learning_rate learningrate base_lr init_lr"),
@@ -132,7 +132,7 @@ ARCHITECTURES = {word: written for written, words in _MODELS for word in words.s
 
 
 def architecture(word: str) -> str:
-    """Return how to configure a model that other frameworks call by another name, or "".
+    """Return how to configure a model known by another name in other frameworks, or "" if it is unknown.
 
     >>> architecture("TextCNN"), architecture("bert-base-chinese")[:40], architecture("Net")
     ('type = "TextClassifier" and head = { type = "CNN" }', 'type = "TextClassifier" and encoder = { ', '')
@@ -153,7 +153,7 @@ def meanings(word: str) -> list[Meaning]:
 
 
 def place_of(word: str, section: str = "") -> str:
-    """Return a hint where the key meant by a word belongs; "" if that is the current section.
+    """Return a hint about where the key for a word belongs, or "" if it is unknown or belongs in this section.
 
     >>> place_of("num_train_epochs"), place_of("epochs", section="sched"), place_of("foo")
     ('write epochs in [sched]', '', '')

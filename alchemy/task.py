@@ -1,4 +1,4 @@
-"""Base class of tasks: datasets, training steps, evaluation steps and scores."""
+"""Base class for tasks: datasets, training steps, evaluation steps and scores."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class AlchemyTask(Registrable):
-    """The datasets of a run and the steps on them. Subclasses add labels, vocabulary, tokenizer and so on.
+    """The datasets of a run and the steps on them. Subclasses add labels, a vocabulary, a tokenizer and so on.
 
     A subclass may fill `outputpipes` and `evalpipes` in its constructor; lists that are still empty afterwards are
     built from the config.
     """
 
-    writes_texts: ClassVar[bool] = False  # whether it accepts `search`, `limits`, `tokens` and `alignments`
+    writes_texts: ClassVar[bool] = False  # whether the task accepts `search`, `limits`, `tokens` and `alignments`
     labels: Sequence[str] = ()  # the names of the classes, if known
     # scores available without pipes, used by `alchemy check`; `{"key=value": (..)}` makes them conditional
     produces: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]]
@@ -90,7 +90,7 @@ class AlchemyTask(Registrable):
 
     @property
     def splits(self) -> dict[str, tuple[Any, dict[str, Any]]]:
-        """The loaded splits: the dataset of each and the arguments of its loader."""
+        """The loaded splits: the dataset of each split and the arguments of its loader."""
         return self._datasets
 
     def dataset(self, split: str) -> tuple[Any, dict[str, Any]]:
@@ -118,22 +118,22 @@ class AlchemyTask(Registrable):
 
     # -- steps
     def loss(self, batch: Any) -> Loss:
-        """Return the training loss of a batch as a sum and its count."""
+        """Return the training loss of a batch as a sum and a count."""
         batch = self.to_device(batch)
         return loss_of(self.run.model, self.run.model.forward(batch), batch)
 
     def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
-        """Pass the loss of a micro-batch to the updater; override it to pass one loss per named optimizer."""
+        """Pass the loss of a micro-batch to the updater; override this method to pass one loss per named optimizer."""
         loss = self.loss(batch)
         updater.accumulate(loss)
         return loss.merged()
 
     def step(self, batch: Any) -> tuple[str, Mapping[str, Any]]:
-        """Run one training step and return a text for the log (may be empty) and the outputs."""
+        """Run one training step; return text for the log, which may be empty, and the outputs."""
         return "", self.train_step(batch, self.run.updater)
 
     def run_model(self, batch: Any, needs_loss: bool) -> Mapping[str, Any]:
-        """Return the outputs for an evaluation batch; with `needs_loss`, include and log the loss."""
+        """Return the outputs for an evaluation batch; with `needs_loss`, also compute and log the loss."""
         outputs = self.run.model.forward(batch)
         if not needs_loss:
             return outputs
@@ -211,13 +211,13 @@ def loss_of(model: AlchemyModel, outputs: object, batch: object) -> Loss:
 
 
 def build_task(run: Run) -> AlchemyTask:
-    """Build the task of `[task]` and the pipes that it does not build itself."""
+    """Build the task from `[task]` and the pipes that it does not build itself."""
     table = run.table("task")
     return _fill_pipes(build(AlchemyTask, table, drop=("datasets", "outputpipes", "evalpipes"), section="task"), table)
 
 
 def _fill_pipes(task: AlchemyTask, table: Mapping[str, Any]) -> AlchemyTask:
-    """Build the pipes of the config, unless the constructor of the task has already filled the lists."""
+    """Build the pipes from the config, unless the constructor of the task has already filled the lists."""
     if not task.outputpipes:
         task.outputpipes = _build_pipes(OutputPipeline, table, "outputpipes")
     if not task.evalpipes:
@@ -230,7 +230,7 @@ def _build_pipes(kind: type[Registrable], table: Mapping[str, Any], name: str) -
 
 
 def load_datasets(run: Run, splits: Collection[str] | None = None) -> None:
-    """Load the splits of the config, in file order."""
+    """Load the splits of the config in the order of the file."""
     for split, table in (run.table("task").get("datasets") or {}).items():
         if splits is None or split in splits:
             if not isinstance(table, Mapping):

@@ -19,12 +19,12 @@ FLUSH_UPDATES = 100  # updates between two flushes of the ledger; checkpoints an
 
 
 class TrainingLog:
-    """Logs the training metrics; between two log rows nothing is read from the device."""
+    """Logs the training metrics; nothing is read from the device between two log rows."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.sched = run.train_sched
-        # last update boundary; a run resumed at the end of a step has not passed that of its update yet
+        # last update boundary; a run resumed at the end of a step has not yet reached the boundary of its update
         unfinished = self.sched.is_pending("end_step") and not run.updater.is_open
         self.update = self.sched.num_updates - unfinished
         self._measured_at, self._in_use = -math.inf, dict[str, float]()
@@ -32,7 +32,7 @@ class TrainingLog:
         self._begin(self.update)
 
     def _begin(self, update: int) -> None:
-        # depends only on the update, so that a resumed run logs at the same updates
+        # depends only on the update number, so that a resumed run logs at the same updates
         self.due = (update // self.run.log_every + 1) * self.run.log_every
         self._time, self._step = time.perf_counter() - self.run.progress.eval_seconds, self.sched.cur_step
 
@@ -75,7 +75,7 @@ class TrainingLog:
 
 
 def check_progress(run: Run) -> None:
-    """Raise an error at the end of an epoch if no loss has counted a target yet in any process."""
+    """Raise an error at the end of an epoch if no process has counted a target in its loss yet."""
     sums = [row for scope in run.metrics.open_scopes() for row in scope.sums().items()]
     counts = [count for name, (_, count) in sums if name == "loss" or name.startswith("loss_")]
     everyone = run.group.gather(counts)

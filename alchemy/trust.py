@@ -1,7 +1,7 @@
 """The trust store: digests of record configs that the user has written or decided to trust.
 
-The store is a file in the user's home directory with one digest and path per line. A damaged store, or one that others
-can write to, trusts nothing; a store that cannot be written causes a warning, never a failed run.
+The store is a file in the user's home directory with one digest and path per line. If the store is
+damaged or others can write to it, nothing is trusted. If it cannot be written, the run continues with a warning.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from alchemy.files import write_atomic
 
 CONFIG, INFO = "cfg.toml", "record.json"
-# expected next to record.json; a file of that name alone may be user data
+# expected next to record.json, because a file with that name alone may be user data
 _SIBLINGS = (CONFIG, "run.log", "state", "checkpt", "backup", "metrics.jsonl", "ledger.jsonl")
-_OLD = (CONFIG, "run.log", "checkpt")  # records of 0.x have no record.json
+_OLD = (CONFIG, "run.log", "checkpt")  # records from 0.x have no record.json
 
 _written: set[str] = set()  # written by this process and trusted even without a store
 
@@ -87,7 +87,7 @@ def entries() -> dict[str, str]:
 
 
 def record_of(path: str | Path) -> str:
-    """Return the record folder that contains a path, directly or through a link; empty if there is none."""
+    """Return the record folder that contains a path, directly or through a link; an empty string if there is none."""
     for start in (os.path.dirname(path) or ".", path):
         here = Path(os.path.realpath(start))
         for folder in (here, *here.parents):
@@ -97,7 +97,7 @@ def record_of(path: str | Path) -> str:
 
 
 def untrusted_record(path: str | Path) -> str:
-    """Return the record folder that contains a path if its config is not trusted, else an empty string."""
+    """Return the record folder that contains a path if its config is not trusted, or an empty string."""
     folder = record_of(path)
     if not folder:
         return ""

@@ -22,7 +22,7 @@ NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
 class StepResult(NamedTuple):
-    """The result of an update; on a GPU `skipped` refers to the previous update, to avoid waiting for the device."""
+    """The result of an update. On a GPU, `skipped` refers to the previous update, to avoid waiting for the device."""
 
     skipped: bool
     grad_norm: Tensor | None
@@ -34,7 +34,7 @@ class NotFinite(RunFailed):
 
 
 class MicroBatch:
-    """Context manager around one micro-batch: enters `no_sync` if its gradients stay local, and the observer."""
+    """Context manager around one micro-batch: enters the observer, and `no_sync` if the gradients stay local."""
 
     def __init__(self, updater: GradientUpdater, *blocks: contextlib.AbstractContextManager[Any]) -> None:
         self.updater, self.blocks = updater, blocks
@@ -56,7 +56,7 @@ class GradientUpdater:
     The gradients of summed losses are added up and divided once, by the count of the whole window over all processes,
     so the update does not depend on how the batch is split. `window` sets the number of batches per update over all
     processes instead, for batches that are defined per device. A non-finite loss or gradient never reaches the weights:
-    `nonfinite = "stop"` ends the run and saves what a replay needs, `"skip"` skips the update, `"ignore"` disables the
+    `nonfinite = "stop"` ends the run and saves a state to replay, `"skip"` skips the update, `"ignore"` disables the
     check.
 
     With several optimizers, `accumulate(loss, optim="generator")` updates only the parameters of that optimizer. Each
@@ -81,12 +81,12 @@ class GradientUpdater:
         self.observer = Observer()
         self._whole = AccumulationWindow(self.run)
         self._named: dict[str, AccumulationWindow] = {}
-        self._settled = True  # no named loss since the last counted update: open windows are part of the state
+        self._settled = True  # no named loss since the last counted update, so open windows are part of the state
         self._start = GradientSeed()
-        self._ended = self._stepped = False  # since the last update: a window was full, an optimizer has stepped
+        self._ended = self._stepped = False  # since the last update: a window became full, an optimizer stepped
         self._merging = False  # whether the current losses are parts of one micro-batch
         self._synced = True  # whether gradients are synchronized across processes
-        self.real = True  # False for a dummy batch, computed only because other processes still have one
+        self.real = True  # False for a dummy batch, which is computed only because other processes still have a batch
         self._warned = False
 
     # -- a micro-batch
@@ -96,7 +96,7 @@ class GradientUpdater:
         Processes synchronize gradients once per update, in its last micro-batch.
         """
         self.real = real
-        # DDP supports only one backward pass per forward pass, which several optimizers exceed
+        # DDP supports only one backward pass per forward pass, but several optimizers need more
         self._synced = not self._has_several_optims and (last or self._whole.steps + 1 >= self.period)
         sync = NOTHING if self._synced else self.run.group.no_sync(self.run.model.model)
         return MicroBatch(self, sync, self.observer.micro_batch(batch))
@@ -140,7 +140,7 @@ class GradientUpdater:
         loss.backward(start)
 
     def end_micro_batch(self) -> None:
-        """Count the current micro-batch; leaving `micro_batch` does this unless it is already counted."""
+        """Count the current micro-batch; leaving `micro_batch` does this unless the micro-batch is already counted."""
         if self._whole.touched and not self._merging:
             self._whole.steps += 1
             self._whole.touched = False
@@ -158,7 +158,7 @@ class GradientUpdater:
 
     @contextlib.contextmanager
     def merge_losses(self) -> Iterator[None]:
-        """Treat all losses inside as one micro-batch: the parts of a batch that did not fit into memory."""
+        """Treat all losses in this block as one micro-batch, for the parts of a batch that did not fit into memory."""
         outer, self._merging = self._merging, True
         try:
             yield
@@ -172,7 +172,7 @@ class GradientUpdater:
 
     # -- windows
     def _window(self, name: str) -> AccumulationWindow:
-        """Return the window of a loss: one for all parameters or one per optimizer, never both in one run."""
+        """Return the window for a loss. A run has one window for all parameters or one per optimizer, never both."""
         if not name:
             if not self._named:
                 return self._whole
@@ -209,7 +209,7 @@ class GradientUpdater:
 
     @property
     def is_full(self) -> bool:
-        """Whether the window of all parameters is full, so that the loop calls `step`."""
+        """Whether the window for all parameters is full, in which case the loop calls `step`."""
         return self._whole.steps >= self.period
 
     @property
@@ -235,11 +235,11 @@ class GradientUpdater:
 
     # -- an update
     def step(self) -> StepResult:
-        """Make the update of the window of all parameters."""
+        """Make the update for the window that covers all parameters."""
         return self._update(self._whole)
 
     def flush(self) -> None:
-        """Make the updates of partial windows at the end of an epoch."""
+        """Make the updates for partial windows at the end of an epoch."""
         for window in self._windows:
             if window.steps:
                 self._update(window)
@@ -248,9 +248,9 @@ class GradientUpdater:
 
     def _update(self, window: AccumulationWindow) -> StepResult:
         run, optim = self.run, window.optim
-        if not self._synced or window.name:  # also if the epoch was shorter than announced or of unknown length
+        if not self._synced or window.name:  # also if the epoch was shorter than expected or its length is unknown
             run.group.average_grads(optim.params)
-        else:  # parameters unknown to DDP: in a loss, unfrozen later, or in a replaced module
+        else:  # parameters unknown to DDP: part of a loss, unfrozen later, or part of a replaced module
             run.group.average_grads(run.group.unshared(run.model.model, optim))
         run.precision.unscale(optim)
         count, flag = self._sum_over_processes(window)
@@ -334,9 +334,9 @@ class GradientUpdater:
         self.observer.schedule()
         sched, before = run.train_sched, run.train_sched.num_updates
         sched.step_lr()
-        sched.num_updates = max(sched.num_updates, before + 1)  # the scheduler of an older project may not call super()
+        sched.num_updates = max(sched.num_updates, before + 1)  # schedulers in older projects may not call super()
         if not self.updates:
-            run.optim.report_missing()  # including parameters created in the first forward pass
+            run.optim.report_missing()  # includes parameters created in the first forward pass
         self.updates += 1
         self._ended = self._stepped = False
         self._settled = True

@@ -1,4 +1,4 @@
-"""Save checkpoints asynchronously: copy the tensors at once and write them in a background thread."""
+"""Save checkpoints asynchronously: copy the tensors immediately and write them in a background thread."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from alchemy.checkpoint.run_state import Collected
 
 LONG_WAIT = 1.0  # seconds
 
-Done = Callable[[Path, str], None]  # called with the folder and an error message, empty on success
+Done = Callable[[Path, str], None]  # called with the folder and an error message, which is empty on success
 
 
 class Buffers:
     """Host memory for a copy of the tensors, reused by later saves so that they allocate no new pages.
 
-    GPU tensors are copied to pinned memory asynchronously; `wait` waits for them. Training can continue at once: its
-    next operations on the same stream run after the copy.
+    GPU tensors are copied to pinned memory asynchronously; `wait` blocks until the copies are complete. Training can
+    continue immediately, because its next operations on the same stream run after the copy.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Buffers:
 
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         copies = {name: self._buffer_for(name, tensor) for name, tensor in tensors.items()}
-        self._kept |= copies  # keep the buffers that a weights-only save does not use
+        self._kept |= copies  # also keep the buffers that a weights-only save does not use
         with torch.no_grad():
             for name, tensor in tensors.items():
                 copies[name].copy_(tensor, non_blocking=tensor.is_cuda)
@@ -60,8 +60,7 @@ class Saver:
     """Writes checkpoints, one at a time. Errors are counted and passed to `done`, never raised.
 
     If there is no memory for the copy, or no thread can be started, the save is synchronous. `before(state)` is called
-    before each save, in the thread that writes it: it can write other files to disk and update the state to match
-    them.
+    before each save, in the thread that writes it; it can flush other files to disk and update the state to match.
     """
 
     def __init__(
@@ -95,10 +94,10 @@ class Saver:
         self.seconds += time.perf_counter() - begin
 
     def _start(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> bool:
-        """Copy the state and write it in a thread; return False if there is no memory for the copy or no thread."""
+        """Copy the state and write it in a thread; return False if out of memory or no thread can start."""
         try:
             state.tensors = self._buffers.copy(state.tensors)
-            # not a daemon: a program that exits without close() still finishes the save
+            # not a daemon thread, so a program that exits without close() still finishes the save
             thread = threading.Thread(
                 target=self._run_thread, args=(target, state, manifest, done), name="alchemy-checkpoint"
             )
@@ -113,7 +112,7 @@ class Saver:
 
     def _run_thread(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> None:
         self._write(target, state, manifest, done)
-        self.writing += time.thread_time()  # the thread exists for this save alone
+        self.writing += time.thread_time()  # the thread exists only for this save
 
     def wait(self) -> None:
         """Wait until the current save is finished."""

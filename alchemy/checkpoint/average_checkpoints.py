@@ -16,7 +16,7 @@ _OTHERS = ("optim", "ema", "parts")
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """Return the files that `AlchemyModel.load` reads: the model's, and one for each loss with weights."""
+    """Return the files that `AlchemyModel.load` reads: the model file, and one file for each loss with weights."""
     names = sorted(path.name for path in folder.glob(f"*{TENSORS}") if path.stem not in _OTHERS)
     if not names:
         hint = "pass folders written by a run or by AlchemyModel.save"
@@ -25,7 +25,7 @@ def _weight_files(folder: Path) -> list[str]:
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, dict[str, Tensor]]:
-    """Return the mean of the weights, summed in float64; integer and boolean tensors come from the last folder.
+    """Return the mean of the weights, computed in float64; integer and boolean tensors come from the last folder.
 
     Only one tensor of each folder is in memory at a time.
     """

@@ -17,7 +17,7 @@ from alchemy.checkpoint.state_tree import join_state, split_state
 from alchemy.errors import AlchemyError
 from alchemy.files import parse_json, write_atomic
 
-KEY = "extra"  # metadata key of the JSON, whose tensors are those of the file
+KEY = "extra"  # metadata key of the JSON, which refers to the tensors in the file
 
 
 def extra_of(module: nn.Module) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def write_extra(module: nn.Module, folder: Path, name: str) -> list[str]:
 
 
 def read_extra(module: nn.Module, folder: Path, name: str) -> dict[str, Any]:
-    """Read the extra state of the module `name` from a folder of weights or a checkpoint."""
+    """Read the extra state of the `name` module from a weights folder or a checkpoint."""
     wanted = extra_of(module)
     if not wanted:
         return {}
@@ -67,7 +67,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 class _References(dict[str, Tensor]):
-    """The tensors of a checkpoint by their reference in its JSON, `file/name`; read on access."""
+    """The tensors of a checkpoint, keyed by their `file/name` reference in its JSON and read on access."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -23,11 +23,11 @@ from alchemy.files import open_to_read, read_json, sync_folder
 
 TENSORS = ".safetensors"
 BUFFER = 2**20
-CHUNK = 2**24  # hashed and to_sync chunk by chunk, so that each is still in the CPU cache
+CHUNK = 2**24  # written and hashed chunk by chunk, while each chunk is in the CPU cache
 
 
 class Disk:
-    """The disk operations of a save; tests replace them with failing ones."""
+    """The disk operations of a save; tests replace them with failing operations."""
 
     def make_folder(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -58,8 +58,8 @@ DISK = Disk()
 def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk = DISK) -> Path:
     """Write the folder `target` atomically and add its files to the manifest.
 
-    The content of a file `NAME.safetensors` is a dict of tensors, of any other file a JSON value. On an error, nothing
-    is left behind; a killed process leaves at most a temporary folder, which `clear_leftovers` removes.
+    The content of `NAME.safetensors` is a dict of tensors; the content of any other file is a JSON value. After an
+    error, no files are left; a killed process leaves at most a temporary folder, which `clear_leftovers` removes.
     """
     temporary = target.with_name(f"{TEMPORARY}{os.getpid()}-{target.name}")
     try:
@@ -72,7 +72,7 @@ def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk
                 manifest.files[name] = _write_chunks(to_sync[-1], chunks, disk)
             to_sync.append(opened.enter_context(disk.open(temporary / MANIFEST)))
             _write_chunks(to_sync[-1], iter([manifest.text().encode()]), disk)
-            for file in to_sync:  # after writing all of them: most are then flushed during the first sync
+            for file in to_sync:  # synced after all are written, since the first sync then flushes most of them
                 disk.sync(file)
         disk.sync_folder(temporary)
         disk.rename(temporary, target)
@@ -136,7 +136,7 @@ class TensorFile:
         self.names: list[str] = list(self._file.keys())
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return a copy of a tensor, which stays valid if the file is removed."""
+        """Return a copy of a tensor; the copy stays valid if the file is removed."""
         tensor: Tensor = self._file.get_tensor(name)
         return tensor.clone()
 
@@ -148,7 +148,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """Read every file of a checkpoint: a dict of tensors or a JSON value per file name. Does not `verify` hashes."""
+    """Read every file of a checkpoint, by file name, as a dict of tensors or a JSON value. Does not `verify` hashes."""
     folder = Path(folder)
     try:
         names = read_manifest(folder).files

@@ -40,9 +40,9 @@ from alchemy.metrics.scalars import numbers_in
 from alchemy.null_objects import SingleProcess
 from alchemy.registry import Registrable
 
-OWN_PART = "checkpoints"  # the part name of its own state
-TIME_CHECK_UPDATES = 16  # updates between time checks that several processes synchronize
-NO_WATCH = Watch(Monitor("dev/loss"), keep=0)  # if no metric is monitored
+OWN_PART = "checkpoints"  # the part name of the state of `Checkpoints` itself
+TIME_CHECK_UPDATES = 16  # updates between time checks, which must be synchronized between processes
+NO_WATCH = Watch(Monitor("dev/loss"), keep=0)  # used if no metric is monitored
 
 
 class Checkpoints(Registrable):
@@ -77,15 +77,15 @@ class Checkpoints(Registrable):
         self.note: Callable[..., None] = lambda **fields: None
         self.saver = Saver(asynchronous=asynchronous)
         self.every = Every(every)
-        self._events = 0  # number of calls by the loop; while it is unchanged, so is the state
+        self._events = 0  # number of calls by the loop; the state changes only if this number changes
         self._saved: tuple[str, int] | None = None  # the last whole checkpoint, and `_events` at that time
         self._lost: set[str] = set()  # names of failed checkpoints; filled by the saver's thread
         self._valid: dict[str, str] | None = None  # the kind of each checkpoint on disk, oldest first
-        self.unsaved = ""  # why the latest whole state could not be written, if so
+        self.unsaved = ""  # why the latest whole state could not be written, or an empty string
         self._warned: set[str] = set()
 
     def watch(self, watch: Watch) -> None:
-        """Add a watch; one for a metric that is already monitored is merged."""
+        """Add a watch, or merge it if its metric is already monitored."""
         for known in self.watches:
             if known.monitor == watch.monitor:
                 known.merge(watch)
@@ -99,17 +99,17 @@ class Checkpoints(Registrable):
 
     @property
     def cost(self) -> Mapping[str, float]:
-        """Seconds that the run was blocked, and CPU seconds of the threads."""
+        """Seconds that the run was blocked, and CPU seconds of the saver threads."""
         return {"calling": self.saver.seconds, "writing": self.saver.writing}
 
     @property
     def _main(self) -> Watch:
-        """The watch that `best`, manifests and the record refer to: the first one that keeps checkpoints."""
+        """The watch that `best`, manifests and the record refer to: the first watch that keeps checkpoints."""
         return next((watch for watch in self.watches if watch.keep), self.watches[0] if self.watches else NO_WATCH)
 
     # -- called by the loop
     def after_update(self, where: Where) -> None:
-        """Save if the interval is over or a best score is pending. Called after every update."""
+        """Save if the interval has elapsed or a best score is pending. Called after every update."""
         self._events += 1
         due = where.update >= self.every.next_update or self._is_late(where.update)
         if due or any(watch.due for watch in self.watches):
@@ -123,10 +123,10 @@ class Checkpoints(Registrable):
     def after_evaluation(
         self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
     ) -> list[str]:
-        """Rank the scores of an evaluation; return the names of those that are the best so far.
+        """Rank the scores of an evaluation; return the names of the metrics whose score is the best so far.
 
         A checkpoint for a best score is saved at the next update or end of an epoch. With `mid_window` (within gradient
-        accumulation) the weights will have changed by then, so they alone are saved at once.
+        accumulation), the weights will have changed by then, so only the weights are saved, immediately.
         """
         self._events += 1
         self._forget_lost()
@@ -175,7 +175,7 @@ class Checkpoints(Registrable):
         return value
 
     def _save_custom(self, watch: Watch, score: Score) -> bool:
-        """Save the best weights with the project's `save`, if any; return False if writing fails."""
+        """Save the best weights with the project's `save` function, if any; return False if writing fails."""
         save, leads = self.named.save, watch.leads(score.value)
         if save is None or not leads or not self.group.is_main:
             return True
@@ -225,7 +225,7 @@ class Checkpoints(Registrable):
             self.saver.save(self.state_dir / name, state, self._manifest(where, whys, kind), finish, now=now)
 
     def _take_due(self, update: int) -> list[tuple[Watch, Score]]:
-        """Remove and return the pending best scores, except those whose weights have changed since."""
+        """Clear the pending best scores; return the scores whose weights have not changed since."""
         due = [(watch, watch.due) for watch in self.watches if watch.due is not None]
         for watch, score in due:
             watch.due = None
@@ -235,7 +235,7 @@ class Checkpoints(Registrable):
         return [(watch, score) for watch, score in due if score.where.update == update]
 
     def _prepare(self) -> None:
-        """Wait for the previous save, and account for its failure, before the next one."""
+        """Before the next save, wait for the previous one and handle its failure, if any."""
         self.saver.wait_for_previous()
         self._forget_lost()
         if self._valid is None and self.group.is_main:
@@ -310,14 +310,14 @@ class Checkpoints(Registrable):
             self._note_best()
 
     def _publish(self, last: Sequence[str], valid: Collection[str]) -> None:
-        """Link the latest and the best checkpoints under their names, unless they already are."""
+        """Link the latest and the best checkpoints under their names, unless they are already linked."""
         for name, target in (("last", last), ("best", [row.name for row in self._main.rows[:1]])):
             if target and target[0] in valid:
                 link(self.state_dir / target[0], name)
         sync_folder(self.state_dir)
         for watch in self.watches if self.named.save is None else ():
             best, score = watch.rows[:1], watch.leader
-            # after a lost checkpoint, the first row is older than the leader and already linked
+            # if a checkpoint was lost, the first row is older than the leader and is already linked
             if best and best[0].name in valid and score is not None and score.where.update == best[0].update:
                 self.named.link(self.state_dir / best[0].name, watch.names, watch.monitor, score)
 
@@ -337,7 +337,7 @@ class Checkpoints(Registrable):
 
     # -- resuming
     def restore(self) -> dict[str, Any] | None:
-        """Load the latest valid whole state into the parts; return None if there is none. Logs newer, invalid ones."""
+        """Load the latest valid whole state into the parts; return None if there is none. Logs newer invalid ones."""
         self._prepare()
         folder, skipped = self.group.broadcast(newest_valid(self.state_dir) if self.group.is_main else None)
         for message in skipped:
@@ -358,12 +358,12 @@ class Checkpoints(Registrable):
         return {"monitor": names, "best": best, "leaders": leaders}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        leaders = state.get("leaders", {})  # older versions do not save them
-        for watch in self.watches:  # ignore the best of other metrics
+        leaders = state.get("leaders", {})  # not saved by older versions
+        for watch in self.watches:  # ignore the best scores of other metrics
             watch.load(state["best"].get(watch.key, []), leaders.get(watch.key))
 
     def _is_late(self, update: int) -> bool:
-        """Return whether the time interval is over; several processes must agree, since all of them save."""
+        """Return whether the time interval has elapsed; all processes must agree, since all of them save."""
         late = time.monotonic() >= self.every.next_time
         if self.group.size == 1:
             return late

@@ -21,7 +21,7 @@ INFO = "_info.json"
 class NamedWeights:
     """The best weights of a record as `checkpt/NAME`, described in `NAME_info.json`: value, update and all scores.
 
-    `save(path)` writes them in a custom format; without it they are hard links to the files of a checkpoint.
+    `save(path)` writes them in a custom format; by default, they are hard links to the files of a checkpoint.
     """
 
     def __init__(self, record: Path, folder: Path | None = None, save: Callable[[Path], object] | None = None) -> None:
@@ -34,7 +34,7 @@ class NamedWeights:
         write_atomic(self._info(name), _describe(monitor, score))
 
     def link(self, folder: Path, names: Collection[str], monitor: Monitor, score: Score) -> None:
-        """Link a checkpoint under the names unless it already is; complete links interrupted by a full disk."""
+        """Link a checkpoint under `names` unless already linked; finish linking that a full disk interrupted."""
         for name in names:
             info = self._info(name)
             is_current = info.is_file() and info.read_text("utf-8", "replace") == _describe(monitor, score)
@@ -52,14 +52,14 @@ def _describe(monitor: Monitor, score: Score) -> str:
 
 
 def _is_weights_info(info: Path) -> bool:
-    """Return whether `NamedWeights` wrote a file; a project may have its own `*_info.json` files."""
+    """Return whether `NamedWeights` wrote the file; a project may have its own `*_info.json` files."""
     with contextlib.suppress(OSError, ValueError):
         return {"metric", "value", "split", "update", "scores"} <= read_table(info).keys()
     return False
 
 
 def missing_names(record: Path) -> list[str]:
-    """Return the names below `checkpt/` that the record wrote and that no longer exist."""
+    """Return the names that the run wrote to `checkpt/` and that no longer exist."""
     names = sorted(path.name.removesuffix(INFO) for path in record.glob(f"*{INFO}") if _is_weights_info(path))
     for name in names:
         recover_folder(record / "checkpt" / name, alone=True)
@@ -67,14 +67,14 @@ def missing_names(record: Path) -> list[str]:
 
 
 def link(folder: Path, name: str) -> None:
-    """Hard-link the files of `folder` as the folder `name` next to it."""
+    """Create the folder `name` next to `folder`, with hard links to its files."""
     target = folder.with_name(name)
     if not is_linked(folder, target):
         replace_folder(target, lambda new: link_files(folder, new))
 
 
 def remove_others(state_dir: Path, wanted: Collection[str]) -> list[str]:
-    """Remove the checkpoints that are not wanted: rename each atomically, then delete its files."""
+    """Remove all checkpoints that are not in `wanted`: rename each one atomically, then delete its files."""
     unwanted = [folder for folder in checkpoints(state_dir) if folder.name not in wanted]
     for folder in unwanted:
         doomed = folder.with_name(f"{TEMPORARY}{os.getpid()}-old-{folder.name}")

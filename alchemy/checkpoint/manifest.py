@@ -16,7 +16,7 @@ from alchemy.files import hash_file, hash_text, parse_json, read_bytes, read_tab
 FORMAT = 1
 MANIFEST = "manifest.json"
 STATE = "state.json"
-LARGEST_STATE = 2**30  # bytes of JSON; tensors are in other files
+LARGEST_STATE = 2**30  # maximum bytes of JSON; tensors are stored in other files
 TEMPORARY = ".tmp-"
 WHOLE, WEIGHTS = "whole", "weights"
 LINKS = ("best", "last")
@@ -126,7 +126,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: str | Path, *, contents: bool = True) -> str:
-    """Return why a checkpoint is invalid, or an empty string. Without `contents`, check only file sizes."""
+    """Return why a checkpoint is invalid, or an empty string if valid. Without `contents`, check only file sizes."""
     folder, name = Path(folder), MANIFEST
     try:
         manifest = read_manifest(folder)
@@ -161,7 +161,7 @@ def checkpoints(state_dir: str | Path) -> list[Path]:
 
 
 def newest_valid(state_dir: str | Path, kind: str = WHOLE) -> tuple[Path | None, list[str]]:
-    """Return the latest valid checkpoint, and a message for each newer one that was skipped.
+    """Return the latest valid checkpoint, and a message for each newer checkpoint that was skipped.
 
     `kind=""` also accepts checkpoints that contain only weights.
     """
@@ -177,14 +177,14 @@ def newest_valid(state_dir: str | Path, kind: str = WHOLE) -> tuple[Path | None,
 
 
 def free_name(state_dir: Path, update: int) -> str:
-    """Return `u<update>`, or `u<update>-<n>` if it exists: checkpoints are never overwritten."""
+    """Return `u<update>`, or `u<update>-<n>` if that exists, since checkpoints are never overwritten."""
     ages = [parse_name(path) for path in checkpoints(state_dir)]
     count = max((n for own, n in ages if own == update), default=0) + 1
     return f"u{update}" if count == 1 else f"u{update}-{count}"
 
 
 def clear_leftovers(state_dir: Path) -> list[str]:
-    """Remove the temporary folders of a killed save, and restore links that it was replacing."""
+    """Remove the temporary folders of an interrupted save, and restore the links that it was replacing."""
     for link in LINKS:
         with contextlib.suppress(OSError):  # saving will report a folder that is not writable
             recover_folder(state_dir / link, alone=True)

@@ -13,7 +13,7 @@ from alchemy.metrics.scalars import numbers_in
 
 @dataclass(frozen=True)
 class Monitor:
-    """A metric `split/score` with the mode "max" or "min"; only gains larger than `min_delta` count.
+    """A `split/score` metric with the mode "max" or "min"; only improvements larger than `min_delta` count.
 
     >>> Monitor("dev/loss", "min").is_better(0.5, than=0.7)
     True
@@ -40,7 +40,7 @@ class Monitor:
         return self.name.partition("/")[2]
 
     def is_better(self, value: float, than: float | None) -> bool:
-        """Return whether `value` is better than `than`, or the first one; False if it is not finite."""
+        """Return whether `value` is finite and better than `than`; any finite value is better than None."""
         if not math.isfinite(value) or than is None:
             return math.isfinite(value)
         return (value - than if self.mode == "max" else than - value) > self.min_delta
@@ -48,7 +48,7 @@ class Monitor:
     def read(self, scores: Mapping[str, object]) -> float:
         """Return the value of the metric in the scores of its split.
 
-        Returns NaN if the loss is not finite: such a model is broken regardless of other scores, and never the best.
+        Returns NaN if the loss is not finite: such a model is broken regardless of its other scores and is never best.
         """
         numbers = numbers_in(scores)
         if self.score not in numbers:

@@ -34,7 +34,7 @@ class Every:
 class _Rank(NamedTuple):
     value: float
     update: int
-    name: str  # of the checkpoint; empty if none is kept
+    name: str  # checkpoint name; empty if no checkpoint is kept
 
 
 class Score(NamedTuple):
@@ -46,23 +46,23 @@ class Score(NamedTuple):
 
 
 class Watch:
-    """The best scores of one metric so far, best first; among equal scores, the older one.
+    """The best scores of one metric so far, best first; of equal scores, the older one ranks higher.
 
-    The `keep` best scores have a checkpoint each; with 0, only the best value is tracked. `names` are the folders in
-    `checkpt/` for the weights of the best one.
+    Each of the `keep` best scores has a checkpoint; with 0, only the best value is tracked. `names` are the folders in
+    `checkpt/` for the best weights.
     """
 
     def __init__(self, monitor: Monitor, keep: int = 1, names: Sequence[str] = ()) -> None:
         self.monitor, self.keep, self.names = monitor, keep, tuple(names)
         self.rows: list[_Rank] = []
         self.latest: Score | None = None
-        self.due: Score | None = None  # one of the best scores, whose checkpoint is not written yet
-        self.leader: Score | None = None  # the last score that was the best
-        self._before: list[_Rank] = []  # kept until the checkpoint of the last score is written
+        self.due: Score | None = None  # one of the best scores, whose checkpoint has not been written yet
+        self.leader: Score | None = None  # the last score to become the best
+        self._before: list[_Rank] = []  # the previous ranks, kept until the checkpoint of the last score is written
 
     @property
     def key(self) -> str:
-        """The key of its rows in a saved state."""
+        """The key of this watch's rows in a saved state."""
         gain = f" by {self.monitor.min_delta:g}" if self.monitor.min_delta else ""
         return f"{self.monitor.mode} {self.monitor.name}{gain}"
 
@@ -71,7 +71,7 @@ class Watch:
         self.keep, self.names = max(self.keep, other.keep), (*self.names, *other.names)
 
     def admits(self, value: float) -> bool:
-        """Return whether a score is one of the best."""
+        """Return whether a score ranks among the best."""
         full = len(self.rows) >= max(self.keep, 1)
         return self.monitor.is_better(value, self.rows[-1].value if full else None)
 
@@ -88,7 +88,7 @@ class Watch:
         self._before, self.rows = self.rows, sorted(rows, key=lambda row: sign * row.value)[: max(self.keep, 1)]
 
     def forget(self, names: Collection[str]) -> None:
-        """Restore the ranks from before a failed checkpoint; drop checkpoints that were deleted."""
+        """Restore the ranking from before a failed checkpoint, and drop checkpoints that were deleted."""
         is_lost = any(row.name in names for row in self.rows if row not in self._before)
         self.rows = [row for row in (self._before if is_lost else self.rows) if row.name not in names]
 

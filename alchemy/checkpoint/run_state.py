@@ -16,7 +16,7 @@ from alchemy.checkpoint.state_tree import Name, dotted_name, join_state, split_s
 from alchemy.errors import AlchemyError, Refused
 from alchemy.null_objects import Stateful
 
-VERSION = 3  # of the saved state; 1: the backward handler had the updater's state; 2: other step seeds
+VERSION = 3  # of the saved state; in 1, the backward handler had the updater's state; 2 had other step seeds
 MODEL, OPTIM, AVERAGE = "model", "optim", "average"
 WEIGHT_PARTS = (MODEL, AVERAGE)
 
@@ -48,7 +48,7 @@ class Collected:
 
 
 def collect_state(parts: Mapping[str, object], only: Collection[str] = ()) -> Collected:
-    """Collect the state of every part, or only of those named; the tensors are not copied."""
+    """Collect the state of every part, or only of the parts named in `only`; the tensors are not copied."""
     collected = Collected()
     for part_name, part in parts.items():
         if isinstance(part, Stateful) and (not only or part_name in only):
@@ -66,7 +66,7 @@ def collect_state(parts: Mapping[str, object], only: Collection[str] = ()) -> Co
 
 
 def restore(parts: Mapping[str, object], files: Mapping[str, Any], where: str) -> None:
-    """Load the saved state into every part; raises an error if the saved parts and the parts of the run differ."""
+    """Load the saved state into every part; raises an error if the saved parts differ from the parts of the run."""
     state = files.get(STATE)
     if not isinstance(state, dict) or not isinstance(state.get("parts"), dict):
         raise AlchemyError(f"{where} has no training state in {STATE}")
@@ -95,7 +95,7 @@ def restore(parts: Mapping[str, object], files: Mapping[str, Any], where: str) -
 
 
 def tensors_by_reference(files: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors of all files by their reference in the JSON."""
+    """Return the tensors of all files, keyed by their reference in the JSON."""
     return {
         f"{file.removesuffix(TENSORS)}/{name}": tensor
         for file, tensors in files.items()
@@ -115,15 +115,15 @@ def _make_namer(name: str, part: object, state: Mapping[str, object]) -> Name:
         return _make_model_namer(state, _losses(part))
     if name == OPTIM:
         return lambda path: f"optim/{dotted_name(path)}"
-    if name == AVERAGE:  # {"weights": {..}}: inside, the names are those of the model
+    if name == AVERAGE:  # {"weights": {..}}: the names inside are the model's names
         return lambda path: f"ema/{dotted_name(path[1:] or path)}"
     return lambda path: f"parts/{name}.{dotted_name(path)}"
 
 
 def _make_model_namer(state: Mapping[str, object], losses: Collection[str]) -> Name:
-    """Return names as `AlchemyModel.load` expects: one file for the model and one per loss, no overlapping tensors.
+    """Return the function that assigns names as `AlchemyModel.load` expects: one file for the model and one per loss.
 
-    Other tensors go to the parts file: those in the extra state of a module, and partial views of another tensor.
+    Tensors in the extra state of a module, and partial views of another tensor, go to the parts file instead.
     """
     groups: dict[str, dict[str, Tensor]] = {}
     for key, value in state.items():
@@ -140,19 +140,19 @@ def _make_model_namer(state: Mapping[str, object], losses: Collection[str]) -> N
 
 
 def _stem(key: str, losses: Collection[str]) -> tuple[str, str]:
-    """Return the file and the name in it. A loss has names like `criterion:gamma`; other names may have colons."""
+    """Return the file and the name in it. Losses use names like `criterion:gamma`; other names may also have colons."""
     loss, colon, inner = key.partition(":")
     return (loss, inner) if colon and loss in losses else (MODEL, key)
 
 
 def _partial_views(tensors: dict[str, Tensor]) -> set[str]:
-    """Return the names of tensors that are views of a part of another one, but not exact duplicates."""
+    """Return the names of tensors that are views of part of another tensor, but not exact duplicates."""
     places = [tensor.untyped_storage().data_ptr() for tensor in tensors.values()]
     if len(set(places)) == len(places):
         return set()
     try:
         removed = _remove_duplicate_names(tensors)
-    except RuntimeError:  # none of them covers the whole storage: write all
+    except RuntimeError:  # no tensor covers the whole storage, so write all of them
         return set()
     return {name for kept, names in removed.items() for name in names if not _is_same(tensors[name], tensors[kept])}
 

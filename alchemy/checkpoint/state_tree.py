@@ -1,4 +1,4 @@
-"""Split a state into JSON and tensors, and join them without loss."""
+"""Split a state into JSON and tensors, and rebuild it from them without loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# dtypes that safetensors supports, and their names there
+# dtypes that safetensors supports, and their safetensors names
 DTYPES: dict[torch.dtype, str] = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -33,7 +33,7 @@ DTYPES: dict[torch.dtype, str] = {
     torch.uint32: "U32",
     torch.uint16: "U16",
 }
-JSON_INT = 2**53  # larger ones lose digits in other JSON readers; Python rejects more than 4,300 digits
+JSON_INT = 2**53  # larger integers lose digits in other JSON readers; Python rejects more than 4,300 digits
 
 Name = Callable[[tuple[str, ...]], str]
 
@@ -44,7 +44,7 @@ def dotted_name(path: tuple[str, ...]) -> str:
 
 @dataclass
 class Split:
-    """A state split into JSON and tensors. `left_out` names the values that are neither."""
+    """A state split into JSON and tensors. `left_out` lists the names of values that are neither."""
 
     json: Any = None
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -68,7 +68,7 @@ def split_state(state: object, name: Name = dotted_name) -> Split:
 class _Splitter:
     def __init__(self, split: Split, name: Name) -> None:
         self.split, self.name = split, name
-        self.seen: dict[tuple[Any, ...], str] = {}  # one name per tensor: tied weights are written once
+        self.seen: dict[tuple[Any, ...], str] = {}  # one name per tensor, so that tied weights are written once
 
     def value(self, value: object, path: tuple[str, ...]) -> Any:
         if value is None or isinstance(value, bool | str):
@@ -96,7 +96,7 @@ class _Splitter:
         for key, item in value.items():
             label = key if plain else self.value(key, (*path, f"the key {key!r}"))
             encoded = self.value(item, (*path, str(key)))
-            # drop the key of a value that cannot be saved: None would look like the value
+            # drop the key of a value that cannot be saved, since None would look like an actual value
             if (encoded is not None or item is None) and (label is not None or key is None):
                 rows.append((label, encoded))
         return dict(rows) if plain else {"$dict": [list(row) for row in rows]}
@@ -114,7 +114,7 @@ class _Splitter:
         return {"$tensor": self.seen[key]}
 
     def _unused_name(self, name: str) -> str:
-        """Return an unused name, with a number if needed: the keys `0` and `"0"` give the same name."""
+        """Return an unused name, with a number appended if needed: the keys `0` and `"0"` produce the same name."""
         free, again = name, 1
         while free in self.split.tensors:
             again += 1
@@ -123,7 +123,7 @@ class _Splitter:
 
 
 def join_state(value: object, tensors: Mapping[str, Tensor]) -> Any:
-    """Rebuild a state from the output of `split_state`; tied tensors are one tensor again."""
+    """Rebuild a state from the output of `split_state`; tied tensors share one tensor again."""
     if isinstance(value, list):
         return [join_state(item, tensors) for item in value]
     if not isinstance(value, dict):

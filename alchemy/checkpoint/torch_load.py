@@ -45,7 +45,7 @@ def load_torch_file(path: Path, *, allow_pickle: bool = False, key: str = "") ->
 def _load(path: Path, allow_pickle: bool) -> Any:
     if not path.is_file():
         raise AlchemyError(f"file not found: {str(path)!r}")
-    if not _is_torch_file(path):  # torch would treat it as a pickle, and we would suggest --allow-pickle
+    if not _is_torch_file(path):  # torch would treat it as a pickle, and the error would wrongly suggest --allow-pickle
         raise AlchemyError(f"{path} is not a torch.save file")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
@@ -67,13 +67,13 @@ def _load(path: Path, allow_pickle: bool) -> Any:
 
 
 def _is_torch_file(path: Path) -> bool:
-    """Return whether a file looks like a torch.save file: a zip, or a pickle from old versions."""
+    """Return whether a file looks like a torch.save file: a zip file, or a pickle written by old versions."""
     with path.open("rb") as file:
         return file.read(1) == b"\x80" or zipfile.is_zipfile(path)
 
 
 def _find(content: object, key: str, path: Path) -> tuple[Any, str]:
-    """Return the weights in the content and their key: `key` if given, otherwise one of the usual keys."""
+    """Return the weights in the content and their key, which is `key` if given, otherwise one of the usual keys."""
     if not key and _is_weights(content):
         return content, ""
     if not isinstance(content, Mapping):
@@ -105,8 +105,8 @@ def _is_supported(tensor: Tensor) -> bool:
 
 
 def _strip_wrappers(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove the prefixes of DDP, DataParallel and torch.compile if all names have them."""
-    for prefix in WRAPPERS * 2:  # they may be nested in either order
+    """Remove the prefixes added by DDP, DataParallel and torch.compile if all names have them."""
+    for prefix in WRAPPERS * 2:  # the wrappers may be nested in either order
         if weights and all(name.startswith(prefix) for name in weights):
             weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
     return weights
@@ -126,7 +126,7 @@ class _Weights:
 
 
 def to_files(weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the files that `AlchemyModel.load` reads, with each tied tensor once."""
+    """Return the files that `AlchemyModel.load` reads, in which each tied tensor is stored once."""
     files = collect_state({MODEL: _Weights(weights)}).files()
     del files[STATE]
     return files

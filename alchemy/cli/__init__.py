@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError, ConfigError, did_you_mean
 
 BROKEN_PIPE = 128 + 13  # 128 + SIGPIPE, the exit code that shells report
 
-# the module with the name of the command defines COMMAND; the descriptions are here so that --help imports none of them
+# each command's COMMAND is defined in the module of the same name; with the descriptions here, --help imports none
 COMMANDS = {
     "run": "run the experiments that configs describe",
     "resume": "resume an interrupted run, with bit-identical results",
@@ -103,7 +103,7 @@ def _print_error(error: AlchemyError) -> None:
 
 
 def _check_not_shadowed() -> None:
-    """Raise an error if a folder `alchemy` in the working directory shadows this package."""
+    """Raise an error if an `alchemy` folder in the working directory shadows this package."""
     if sys.modules["alchemy"].__file__ is None:
         from alchemy.launch.project_imports import check_not_shadowed
 
@@ -139,7 +139,7 @@ def _execute(name: str, words: list[str]) -> int:
 
     try:
         args = parse_command(name, words)
-    except SystemExit as done:  # argparse raises it after --help
+    except SystemExit as done:  # raised by argparse after --help
         return int(done.code or 0)
     args.words = words
     if "device" in args:  # the command runs a model
@@ -200,14 +200,14 @@ class _Output:
             yield
         except BrokenPipeError:
             raise
-        except OSError as error:  # happens once: output is silenced from here on
+        except OSError as error:  # happens only once: the output is silenced from here on
             self.failed = True
             _silence_stdout()
             print(f"error: cannot write to the output: {error.strerror}", file=sys.stderr)
 
 
 def repair_argument(word: str) -> str:
-    """Decode an argument as UTF-8 if the locale could not decode it, as in an ASCII terminal."""
+    """Decode an argument as UTF-8 if the locale could not decode it, for example in an ASCII terminal."""
     return os.fsencode(word).decode("utf-8", "replace") if _is_broken(word) else word
 
 
@@ -222,5 +222,5 @@ def _is_broken(word: str) -> bool:
 
 def _silence_stdout() -> None:
     # otherwise flushing the buffer at interpreter exit would fail again
-    with contextlib.suppress(OSError, ValueError):  # a stream without a file, as in a notebook
+    with contextlib.suppress(OSError, ValueError):  # a stream without a file descriptor, as in a notebook
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -18,7 +18,7 @@ DERIVE: dict[str, Callable[..., Derived]] = {"test": derive_test, "predict": der
 
 
 def check_after_training(verbs: Sequence[str], documents: Sequence[Document]) -> None:
-    """Raise an error before training starts if a config cannot be tested or predicted, as without a test split."""
+    """Raise an error before training starts if a config cannot be tested or predicted, e.g. without a test split."""
     for verb in verbs:
         for document in documents:
             DERIVE[verb](document)
@@ -42,7 +42,7 @@ def run_after_training(
 
 
 def _record_of(result: RunResult) -> Path | None:
-    """Return the record of a run. Only the main process has one; it is broadcast to all of them."""
+    """Return the record of a run. Only the main process has one; it broadcasts the path to all processes."""
     from alchemy.launch.process_group import open_group
 
     with open_group() as group:
@@ -51,7 +51,7 @@ def _record_of(result: RunResult) -> Path | None:
 
 
 def _load_config(cfg: Document, record: Path, user_dir: str) -> Document:
-    """Load the config of the record, before parts popped keys from it; fall back to `cfg` if the record has none."""
+    """Load the config saved in the record, which still has the keys that parts pop; without one, return `cfg`."""
     from alchemy.config.load import prepare_cfg
     from alchemy.records.local_copies import use_local_copies
 
@@ -64,5 +64,5 @@ def _load_config(cfg: Document, record: Path, user_dir: str) -> Document:
 
 
 def _weights_of(record: Path) -> Path:
-    """Return the best weights, or the last ones if the run monitored no metric."""
+    """Return the best weights, or the last weights if the run did not monitor a metric."""
     return best_checkpoint(record, "best" if has_best(record) else "last")

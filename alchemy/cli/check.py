@@ -1,4 +1,4 @@
-"""`alchemy check`: report all problems of a config without running it."""
+"""`alchemy check`: report all problems in a config without running it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
-    """Return the problems of a file and all its variants, or of the named variant."""
+    """Return the problems in a file and all its variants, or only those in the named variant."""
     from alchemy.cli.launch import check_documents
     from alchemy.config.load import load_family
     from alchemy.launch.project_imports import add_to_path

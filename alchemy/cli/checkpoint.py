@@ -188,7 +188,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _find_checkpoint(name: str) -> Path:
-    """Return the named checkpoint, or the latest one of a record whose file sizes are intact."""
+    """Return the named checkpoint, or the latest checkpoint of a record whose files have the expected sizes."""
     if _is_checkpoint(Path(name)):
         return Path(name)
     state = _state(name)
@@ -239,7 +239,7 @@ def _verify(args: argparse.Namespace) -> int:
         name, reason = f"{folder.parent.name}/{folder.name}", verify(folder)
         broken += bool(reason)
         text = f"damaged: {reason}" if reason else f"intact: {readable_size(read_manifest(folder).bytes)}"
-        print(f"{name} is {text}", flush=True)  # at once: large checkpoints take a while
+        print(f"{name} is {text}", flush=True)  # flush each line: large checkpoints take a while
     return 1 if broken else 0
 
 
@@ -275,7 +275,7 @@ def _folders_to_average(args: argparse.Namespace) -> list[Path]:
 
 
 def _select_from_record(state: Path, last: int, best: int) -> list[Path]:
-    # one per update: the best weights of a window may be saved next to the full state of the same update
+    # one checkpoint per update: the best weights of a window may be saved along with the full state of that update
     found = {manifest.update: (folder, manifest) for folder in checkpoints(state) if (manifest := _manifest(folder))}
     chosen = list(found.values())
     if best:

@@ -52,7 +52,7 @@ def _show(args: argparse.Namespace) -> int:
     document = _read(args.cfg, args)
     print_problems(document.notes, sys.stderr)
     shown = mask_secrets(document)
-    escape(shown)  # so that the printed text is a valid config with these values
+    escape(shown)  # so that the printed text is a valid config with the same values
     if args.json:
         print_json(shown.plain())
     else:

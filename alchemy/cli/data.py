@@ -43,7 +43,7 @@ def _peek(args: argparse.Namespace) -> int:
     add_to_path(args.user_dir)
     with Run(document, {"device": "cpu"}) as run:
         dataset, options = _load(run, args.split, args.user_dir)
-        # the loader turns the name in the config into a function
+        # the loader resolves the name in the config to a function
         collate = get_dataloader(dataset, **options).collate_fn if "collate_fn" in options else None
         stages = peek(dataset, args.n, seed=run.seed, collate_fn=collate)
     print(hide(render(stages)))

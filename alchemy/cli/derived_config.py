@@ -52,13 +52,13 @@ def derive_test(document: Document, model_path: Path | None = None, drop: Sequen
 
 
 def derive_prediction(document: Document, model_path: Path | None = None, split: str | None = None) -> Derived:
-    """Derive the config that predicts `split` (default: `inference`, else `test`), renamed to `inference`."""
+    """Derive the config that predicts `split` (default: `inference`, or `test` without one), renamed to `inference`."""
     splits = _splits(document)
     chosen = split or next((name for name in ("inference", "test") if name in splits), "inference")
     derived = _derive(document, INFERENCE, chosen, "inference", model_path)
     pipes = _section(derived.document, "task").get("outputpipes") or []
     for pipe in [pipe for pipe in pipes if pipe.get("type") == _COLLECT]:
-        pipes.remove(pipe)  # nothing reads its list, and it would keep all outputs in memory
+        pipes.remove(pipe)  # nothing reads its list, which would keep all outputs in memory
         derived.left_out.append("output pipe Collect")
     return derived
 
@@ -78,7 +78,7 @@ def _derive(source: Document, runner: str, split: str, known_as: str, model_path
 
 
 def _trained_at(weights: Path) -> TrainedAt | None:
-    """Return the position of the weights, or of the end of training if a pipe of the project saved them."""
+    """Return when the weights were saved; if a pipe of the project saved them, return the end of training."""
     for folder in (weights, weights.parent.parent / "state" / "last"):
         with contextlib.suppress(ValueError):
             manifest = read_manifest(folder)
@@ -131,7 +131,7 @@ def _drop_pipe(document: Document, name: str) -> str:
 
 
 def _move_log_dir(document: Document, purpose: str) -> None:
-    """Replace a log_dir `.../train` with `.../test`; leave any other unchanged."""
+    """Replace a `.../train` log_dir with `.../test`; leave any other log_dir unchanged."""
     for plugin in document.get("plugins") or []:
         if _name(plugin) == "FileLogger":
             log_dir = PurePosixPath(str(plugin.get("log_dir", "")))

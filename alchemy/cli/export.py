@@ -80,7 +80,7 @@ def _default_folder(target: Trained, exporter: Exporter[Any]) -> Path:
 
 
 def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequence[Sample]]) -> Export:
-    """Return the export in a folder, creating it if necessary; a progress bar shows its verification."""
+    """Return the export in a folder, creating it if necessary; show a progress bar while it is verified."""
     from alchemy.export.export_folder import export
 
     return export(folder, exporter, samples, lambda blocks: show_progress(blocks, "check", len(blocks)))
@@ -88,7 +88,7 @@ def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequ
 
 @contextlib.contextmanager
 def use_engine(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[None]:
-    """Generate the text of the open model with the engine given by --engine."""
+    """Make the open model generate text with the engine given by --engine."""
     if args.engine == "torch":
         if args.precision != "float32":
             raise AlchemyError(f"--precision {args.precision} requires --engine ctranslate2")
@@ -105,7 +105,7 @@ def use_engine(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[
     def samples() -> list[Pair]:
         try:
             return exporter.samples()
-        except AlchemyError:  # the dev split is missing: use the input
+        except AlchemyError:  # no dev split: verify on the input instead
             if args.input == "-":
                 raise
             return exporter.samples(args.input)

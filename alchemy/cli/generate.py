@@ -165,7 +165,7 @@ def _merge_search(args: argparse.Namespace, table: dict[str, Any]) -> dict[str, 
 
 
 def _check_tables(args: argparse.Namespace, table: Table, before: Mapping[str, Table]) -> None:
-    """Raise an error for an invalid value before the model is loaded; it names the option or the config line."""
+    """Raise an error for an invalid value before the model is loaded, naming the option or the config line."""
     from alchemy.generate import Limits, Search
     from alchemy.registry import build, construct
 
@@ -187,7 +187,7 @@ def _given_options(args: argparse.Namespace, keys: Iterable[str]) -> dict[str, A
 
 
 def _read_inputs(name: str, prefixes: str) -> Iterator[Iterator[InputRow]]:
-    """Yield the input lines in blocks, each with its prefix if there are prefixes."""
+    """Yield the input lines in blocks, each line with its prefix, if any."""
     from alchemy.data.files import read_lines
 
     if not prefixes:
@@ -226,7 +226,7 @@ def _open_ensemble(predictor: Predictor, args: argparse.Namespace) -> Iterator[N
 
 
 def _check_same_tokenizer(name: str, side: str, ours: Tokenizer, other: Tokenizer) -> None:
-    """Raise an error if another model maps ids to different tokens."""
+    """Raise an error if another model maps token ids to different tokens."""
     if ours.digest == other.digest:
         return
     how = f"{other!r}, expected {ours!r}" if repr(ours) != repr(other) else f"{other!r} with different tokens"
@@ -240,7 +240,7 @@ class _Shape(NamedTuple):
     json: bool
     scores: bool
     alignments: bool
-    many: bool  # several outputs per line: print the line number before each
+    many: bool  # several outputs per line: prefix each with the line number
     detokenize: Callable[[str], str]
 
     def render(self, row: dict[str, Any], number: int) -> str:
@@ -261,7 +261,7 @@ class _Shape(NamedTuple):
 
 
 def build_detokenizer(language: str) -> Callable[[str], str]:
-    """Return a function that undoes the Moses tokenization, or `str` without a language."""
+    """Return a function that undoes Moses tokenization, or `str` if no language is given."""
     from alchemy.optional_packages import import_package
 
     if not language:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_documents(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
-    """Return the problems found when loading the configs and in the static check."""
+    """Return the problems found while loading and statically checking the configs."""
     from alchemy.config.check import check_all
     from alchemy.launch.project_imports import import_roots
     from alchemy.preview import preview_files
@@ -24,7 +24,7 @@ def check_documents(documents: Sequence[Document], args: argparse.Namespace) -> 
 
 
 def raise_on_errors(problems: Sequence[Problem]) -> None:
-    """Raise all problems if any is an error. The run itself reports warnings."""
+    """Raise all problems if any of them is an error. The run itself reports warnings."""
     if any(problem.error for problem in problems):
         raise ConfigError(list(problems))
 
@@ -53,7 +53,7 @@ def start_runs(documents: Sequence[Document], args: argparse.Namespace, **more: 
 
 
 def _print_traceback(error: BaseException, *, debugger: bool) -> None:
-    """Print the full traceback, even of errors that are otherwise reported in one line."""
+    """Print the full traceback, even for errors that are otherwise reported on one line."""
     import traceback
 
     from alchemy.config.secrets import hide

@@ -108,7 +108,7 @@ def _check_options(args: argparse.Namespace, kind: str) -> None:
 
 
 def _guess_kind(args: argparse.Namespace) -> str:
-    """Guess the kind from the training file: ner, points, otherwise text; column options imply text."""
+    """Guess the kind from the training file: ner or points, otherwise text; column options imply text."""
     from alchemy.data.sniff.files import find_splits
     from alchemy.data.sniff.layout import sniff_table
     from alchemy.data.sniff.points import looks_numeric
@@ -129,7 +129,7 @@ def _guess_kind(args: argparse.Namespace) -> str:
 
 
 def _source_files(kind: str) -> dict[str, str]:
-    """Return the files of a project other than config and data."""
+    """Return the files of a project other than its config and data."""
     paths = {path.relative_to(TEMPLATE).as_posix(): path for path in sorted((TEMPLATE / "src").glob("*.py"))}
     paths = (paths if kind == "points" else {}) | {".gitignore": TEMPLATE / "gitignore"}
     return {name: path.read_text("utf-8") for name, path in paths.items()}

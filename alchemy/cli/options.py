@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(NamedTuple):
-    """A command: a function that adds its arguments, its main function, and the examples of its help."""
+    """A command: a function that adds its arguments, its main function, and the examples in its help."""
 
     arguments: Callable[[Parser], None]
     main: Callable[[argparse.Namespace], int]
@@ -82,7 +82,7 @@ def parse_command(name: str, words: Sequence[str]) -> argparse.Namespace:
 
 
 def _suggest_option(unknown: str, words: Sequence[str], options: Sequence[str]) -> str:
-    """Return a hint for an unknown option: a similar option, or the equivalent of one from another tool."""
+    """Return a hint for an unknown option: a similar option, or the equivalent of another tool's option."""
     name, _, value = unknown.partition("=")
     after = words[words.index(unknown) + 1 :] if not value and unknown in words else []
     if after and not after[0].startswith("--"):

@@ -45,7 +45,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _user_parts(user_dir: str, kind: str) -> list[Part]:
-    """Return the parts of the project, found in its source, by the names used in configs."""
+    """Return the parts defined in the source of the project, by the names used in configs."""
     from alchemy.config.module_files import locate, read_module
     from alchemy.config.part_source import Part, look
     from alchemy.launch.project_imports import import_roots
@@ -70,7 +70,7 @@ def _kinds(part: Part) -> frozenset[str]:
 
 
 def _config_names(module: Module) -> list[str]:
-    """Return the names under which a config can refer to the classes of a module: aliases, else class names."""
+    """Return the names by which configs refer to the classes of a module: the alias, if any, or the class name."""
     aliased = {class_name for rows in module.aliases.values() for _, class_name in rows}
     classes = [key for key, node in module.names.items() if isinstance(node, ast.ClassDef) and key not in aliased]
     return list(dict.fromkeys([*module.aliases, *classes]))

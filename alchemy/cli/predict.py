@@ -55,7 +55,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser)
     add_launch(parser)
     about = "predict these inputs instead of a split; writes no record; prints one JSON object per line without --out"
-    # redefines --file, which would request a record; --no-file stays
+    # redefines --file, which would request a record; --no-file is kept
     inputs = parser.add_argument_group("inputs", about, conflict_handler="resolve")
     add = inputs.add_argument
     add("--text", action="append", default=[], metavar="TEXT", help="text to predict; may be repeated")
@@ -98,7 +98,7 @@ def _predict_split(args: argparse.Namespace, suffix: str) -> int:
     derived = derive_prediction(target.document, target.model_path, args.split)
 
     def job(*words: Any, **options: Any) -> Any:
-        from alchemy.runner import run_task  # here, so that config errors are reported before torch is imported
+        from alchemy.runner import run_task  # imported here, so that config errors are reported before torch is loaded
 
         return run_task(*words, out=args.out, suffix=suffix, **options)
 
@@ -154,7 +154,7 @@ def _predict_inputs(args: argparse.Namespace, suffix: str) -> int:
 
 @contextlib.contextmanager
 def _suggest_rows(enabled: bool) -> Iterator[None]:
-    """Replace the hint of an error if --text was given to a model that takes rows."""
+    """Replace the hint of an error if --text was given to a model that expects rows."""
     try:
         yield
     except AlchemyError as error:
@@ -280,7 +280,7 @@ def _read_rows(
     if not args.column and text != "text" and names and (text in names or "text" not in names):
         args.column = text
         args.pair = args.pair or [pair] * bool(pair)
-    if not table.keyed and not as_rows:  # JSON objects may differ: each is checked when it is read
+    if not table.keyed and not as_rows:  # JSON objects may have different keys: each is checked when it is read
         for column in (args.column or "text", *args.pair):
             table.cell(column)
     return ((line, dict(zip(names, row, strict=True)) if isinstance(row, list) else row) for line, row in table.rows)
@@ -312,12 +312,12 @@ def _parse_line(where: str, text: str) -> InputRow:
 
 
 def _as_row(entry: InputRow) -> InputRow:
-    """Turn a text into a row with a single field."""
+    """Convert text to a row with a single field."""
     return entry._replace(item=None) if isinstance(entry.item, str | tuple) else entry
 
 
 def _merge_row(entry: InputRow, prediction: dict[str, Any]) -> dict[str, Any]:
-    """Add the prediction to its row; existing values win, such as a label that the pipes convert to a number."""
+    """Add the prediction to its row; keep existing values, such as a label that the pipes convert to a number."""
     if "pred" in entry.row and "pred" in prediction:
         hint = "rename or remove the input column"
         raise AlchemyError("the input already has a field 'pred'", where=entry.where, hint=hint)
@@ -331,7 +331,7 @@ def _merge_prediction(entry: InputRow, prediction: dict[str, Any]) -> dict[str, 
     row = entry.row
     # the row already contains the text, under its own name
     added = {key: value for key, value in prediction.items() if key in row or key not in TEXTS}
-    # other input fields may be returned unchanged, but `pred` never is an input field
+    # other input fields may be returned unchanged, but `pred` is never an input field
     same = row.keys() & added.keys() - {*TEXTS}
     lost = [key for key in same if key == "pred" or to_json(row[key]) != to_json(added[key])]
     if lost:

@@ -20,7 +20,7 @@ def print_problems(problems: Sequence[Problem], out: TextIO) -> None:
 
 
 def _unique(problems: Sequence[Problem]) -> list[Problem]:
-    """Remove duplicates, since all variants of a file share the problems of its body."""
+    """Remove duplicates, since all variants of a file share the problems in its body."""
     return list(dict.fromkeys(problems))
 
 

@@ -92,7 +92,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _resume_latest(document: Document, args: argparse.Namespace) -> list[RunResult] | None:
-    """Resume the latest unfinished record and return its result; None if there is none."""
+    """Resume the latest unfinished record and return its result, or None if there is no such record."""
     from alchemy.launch.process_group import get_rank_info
     from alchemy.resuming import find_unfinished, resume
 
@@ -132,7 +132,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _check_secrets(documents: list[Document]) -> None:
-    """Raise an error if a secret differs from the one masked in the config of a record."""
+    """Raise an error if a secret differs from the original value masked in the config of a record."""
     from alchemy.config.secrets import changed_secrets
 
     for document in documents:
@@ -142,7 +142,7 @@ def _check_secrets(documents: list[Document]) -> None:
 
 
 def _check_devices(devices: list[int] | None) -> None:
-    """Raise an error for a missing device before the run is detached."""
+    """Raise an error if a device is missing, before the run is detached."""
     from alchemy.launch.device import alloc1
 
     for number in devices or ():

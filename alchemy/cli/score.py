@@ -114,7 +114,7 @@ class _Totals:
         self.empty: list[int] = []  # line numbers of pairs without a score
 
     def add(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Add a row to the totals and return it; a row without a prediction scores zero."""
+        """Add a row to the totals and return it; the score of a row without a prediction is zero."""
         row = {"score": 0.0, "tokens": [], "token_scores": [], **row}
         self.pairs += 1
         self.tokens += len(row["tokens"])

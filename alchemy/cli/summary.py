@@ -21,7 +21,7 @@ COLUMNS = 120  # table width without a terminal
 
 
 def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult] = {}) -> int:
-    """Print the results and return the exit code. `tests` maps the index of a run to its test."""
+    """Print the results and return the exit code. `tests` maps the index of a run to its test result."""
     from alchemy.launch.process_group import get_rank_info
 
     if get_rank_info().rank == 0 and results:  # only the main process prints it
@@ -42,7 +42,7 @@ def suggest_next(result: RunResult, document: Document, *, tested: bool = False)
 
 
 def exit_code(result: RunResult) -> int:
-    """Return 128 + the signal that ended a run, 1 if it failed, else 0."""
+    """Return 128 + the signal that ended a run, 1 if the run failed, or 0 otherwise."""
     if result.signal:
         return 128 + int(result.signal)
     return 1 if isinstance(result, BaseException) else 0
@@ -104,7 +104,7 @@ def _mean(scores: Sequence[Mapping[str, float]], most: int) -> str:
 
 
 def _spread(mean: float, deviation: float) -> str:
-    """Format a mean and its deviation, rounded to two significant digits of the deviation.
+    """Format a mean and its deviation, both rounded to two significant digits of the deviation.
 
     >>> _spread(0.704, 0.006144), _spread(51234.5, 123.4), _spread(0.75, 0.0)
     ('0.7040 ± 0.0061', '51234 ± 123', '0.75 ± 0')
@@ -122,7 +122,7 @@ def _split(result: RunResult) -> str:
 
 
 def _scores(result: RunResult, trained: RunResult | None = None) -> dict[str, float]:
-    """Return the scores of the best evaluation, else of the last one; the monitored score comes first."""
+    """Return the scores of the best evaluation, if any, or of the last one; the monitored score comes first."""
     from alchemy.metrics.scalars import numbers_in
 
     values: Any = result.best.scores if result.best else result.ret
@@ -133,7 +133,7 @@ def _scores(result: RunResult, trained: RunResult | None = None) -> dict[str, fl
 
 
 def _cell(result: RunResult, most: int, trained: RunResult | None = None) -> str:
-    """Return the scores of a run, or the reason of its failure unless it was already logged."""
+    """Return the scores of a run, or the reason for its failure unless it was already logged."""
     from alchemy.metrics.scalars import show_scores
 
     if isinstance(result, BaseException):

@@ -1,4 +1,4 @@
-"""Open the record or config that `test`, `predict` and similar commands take."""
+"""Open the record or config passed to `test`, `predict` and similar commands."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def start_derived(target: Trained, derived: Derived, args: argparse.Namespace, v
 
 
 def _select_weights(record: Path, name: str | None) -> Path:
-    """Return the named weights; by default the best, or the last if there is no best checkpoint."""
+    """Return the named weights; by default the best checkpoint, or the last one if there is no best checkpoint."""
     from alchemy.records.local_copies import best_checkpoint, has_best
 
     if name is None and not has_best(record) and (record / "state" / "last").exists():

@@ -1,4 +1,4 @@
-"""`alchemy trust`: allow the configs of records made by others to refer to any code."""
+"""`alchemy trust`: allow the configs of records created by others to refer to any code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`alchemy verify`: check the guarantees on your own records and configs."""
+"""`alchemy verify`: check the guarantees of alchemy on your own records and configs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def print_report(found: object) -> None:
     if isinstance(found, dict):
         print_json(found)
     else:
-        print(printable(str(found)))  # it may quote untrusted text from a record
+        print(printable(str(found)))  # the report may quote untrusted text from a record
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

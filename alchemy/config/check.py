@@ -1,4 +1,4 @@
-"""Find all problems of a config at once, without running any of its code."""
+"""Find all problems in a config in one pass, without running any of its code."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Check = Callable[[Layout], Iterable[Problem]]
 
 
 def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
-    """Return all problems of a config, errors and warnings, sorted by file and line.
+    """Return all problems in a config, both errors and warnings, sorted by file and line.
 
-    Reads signatures from source: imports neither torch nor the project's modules. `strict` turns warnings about
+    Reads signatures from source and imports neither torch nor the project's modules. `strict` turns warnings about
     unknown keys into errors.
     """
     return check_all([doc], strict=strict, roots=roots)
@@ -40,7 +40,7 @@ def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] 
 def check_all(
     docs: Sequence[Mapping[str, Any]], *, strict: bool, roots: Sequence[str], more: Sequence[Check] = ()
 ) -> list[Problem]:
-    """Return the problems of several configs in order; the source of each part is read only once.
+    """Return the problems in several configs, in order, reading the source of each part only once.
 
     `more` contains checks defined by other packages.
     """
@@ -69,9 +69,9 @@ def _check(doc: Document, sources: Sources, strict: bool, more: Sequence[Check])
     if len(found) > MOST_PROBLEMS:
         text = f"more than {MOST_PROBLEMS} problems found, checking stopped"
         found[-1] = Problem(text, _file_of(doc), hint="fix these first")
-    # report the problems of an expanded table once, at the table that the user wrote
+    # report problems in an expanded table once, at the table that the user wrote
     found = [replace(row, section=doc.written[row.where]) if row.where in doc.written else row for row in found]
-    # a split inherits the mistakes of the split it is `like`: report each mistake once
+    # a split inherits mistakes from the split it extends with `like`, so report each mistake only once
     once = {(row.where or row.section, row.message, row.hint): row for row in reversed(found)}
     return sorted(once.values(), key=_sort_key)
 
@@ -121,7 +121,7 @@ def _unknown_key(key: str, value: object, place: str, strict: bool) -> Problem:
 
 
 def _unused_override(doc: Document, key: str) -> Problem:
-    """Report a key from the command line that no part reads; the hint names a table that has this key."""
+    """Report a key set on the command line that no part reads, with a hint that names a table with this key."""
     tables = [name for name, table in doc.items() if isinstance(table, Table) and key in table]
     near = f"write '--set {tables[0]}.{key}={doc.added[key]}'" if tables else did_you_mean(key, TOP_LEVEL)
     hint = near or option_for(key, doc.added[key]) or f"it has {', '.join(doc)}"
@@ -181,7 +181,7 @@ def _check_required_split(layout: Layout, role: str, split: str) -> Iterator[Pro
 
 
 def _check_script_parts(layout: Layout) -> Iterator[Problem]:
-    """Warn about parts that only the running script or notebook can build again."""
+    """Warn about parts that can only be rebuilt from the running script or notebook."""
     wrong = {problem.section for problem in layout.problems}
     named = [slot for slot in layout.slots if slot.section not in wrong]
     here = [slot for slot in named if str(slot.table.get("type")).partition(".")[0] in ENTRY_MODULES]
@@ -201,7 +201,7 @@ def _runner_role(layout: Layout) -> str | None:
 
 
 def _file_of(doc: Document) -> str:
-    """Return the place to report something missing: the file as a whole."""
+    """Return the location at which to report something missing: the file as a whole."""
     return doc.path or doc.where()
 
 
@@ -209,14 +209,14 @@ def _file_of(doc: Document) -> str:
 
 
 def _check_variants(doc: Document) -> list[Problem]:
-    """Warn about variants of a file that resolve to the same config."""
+    """Warn about variants in a file that resolve to the same config."""
     path = doc.path.partition("#")[0]
     if not path or "variant" not in doc.source or not os.path.isfile(path):
         return []
     return _equal_variants(path, os.stat(path).st_mtime_ns)
 
 
-@lru_cache(maxsize=16)  # every variant of a file is checked, and each check loads all of them
+@lru_cache(maxsize=16)  # every variant in a file is checked, and each check loads all variants
 def _equal_variants(path: str, stamp: int) -> list[Problem]:
     from alchemy.config.load import load_family
 

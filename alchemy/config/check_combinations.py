@@ -15,7 +15,7 @@ from alchemy.key_rules import BATCH_BUDGETS
 
 
 def check_combos(layout: Layout) -> Iterator[Problem]:
-    """Yield the problems found by all rules of this module."""
+    """Yield the problems found by all rules in this module."""
     for name, table in layout.splits.items():
         split = _Split(name, table, layout.inside(f"task.datasets.{name}.pipes"), layout)
         for check_split in _SPLIT_RULES:
@@ -34,7 +34,7 @@ class _Split(NamedTuple):
 
     @property
     def iterable(self) -> bool:
-        """Whether the loader gets an iterable dataset; False if unknown."""
+        """Whether the loader receives an iterable dataset; False if unknown."""
         last = self.pipes[-1] if self.pipes else None
         return last is not None and last.is_a("ItrDataPipeline", "IterableDataset") and not last.is_a("LstDataPipeline")
 
@@ -102,7 +102,7 @@ def _check_single_samples(split: _Split) -> Iterator[Problem]:
     task = split.layout.at("task")
     ours = split.pipes and all(slot is not None and slot.ours for slot in (task, *split.pipes))
     named = any("Batch" in pipe.name for pipe in split.pipes) or "batch_size" in split.table
-    named = named or (task is not None and task.is_a("Translation"))  # it has its own default budget
+    named = named or (task is not None and task.is_a("Translation"))  # Translation has its own default batch budget
     if ours and not named and not any(map(split.table.get, ("batch_sampler", *BATCH_BUDGETS))):
         text = f"nothing batches the split {split.name!r}: the model gets single samples"
         hint = "end with alchemy.pipeline.itr.Batch, or give batch_size or max_tokens"
@@ -120,7 +120,7 @@ def _check_same_samples(split: _Split) -> Iterator[Problem]:
 
 
 def _check_first_pipe(split: _Split) -> Iterator[Problem]:
-    """Check that the list of pipes is not empty and that the first pipe has something to read."""
+    """Check that the list of pipes is not empty and that the first pipe has a data source."""
     if split.table.get("pipes") == []:
         yield split.problem("the list of pipes is empty", "pipes", 'name its parts: pipes = [{ type = "..." }, ..]')
     first = split.pipes[0] if split.pipes else None
@@ -131,7 +131,7 @@ def _check_first_pipe(split: _Split) -> Iterator[Problem]:
 
 
 def _check_fields(split: _Split) -> Iterator[Problem]:
-    """Check that the fields each pipe declares in `takes` are produced by the pipe before it."""
+    """Check that the previous pipe produces the fields that each pipe declares in `takes`."""
     fields: Any = None  # fields produced by the previous pipe; None if unknown
     for pipe in split.pipes:
         takes, gives, keeps = map(pipe.part.attribute, ("takes", "gives", "keeps")) if pipe.part else (None, None, None)
@@ -187,7 +187,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _check_evaluated_splits(layout: Layout) -> Iterator[Problem]:
-    """Report schedule pipes that evaluate a split without data."""
+    """Report schedule pipes that evaluate a split that has no data."""
     for pipe in layout.inside("sched.pipes"):
         split = pipe.value("split")
         takes = pipe.part is not None and pipe.part.param("split") is not None
@@ -198,7 +198,7 @@ def _check_evaluated_splits(layout: Layout) -> Iterator[Problem]:
 
 
 def _check_evaluation(layout: Layout) -> Iterator[Problem]:
-    """Warn about evaluation pipes if nothing runs an evaluation during training."""
+    """Warn about evaluation pipes if no evaluation runs during training."""
     pipes, runner = layout.inside("task.evalpipes"), layout.at("runner")
     trains = runner is not None and runner.is_a("Trainer", "AlchemyTrainer")
     known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
@@ -218,7 +218,7 @@ def _check_weights(layout: Layout) -> Iterator[Problem]:
 
 
 def _check_checkpoints(layout: Layout) -> Iterator[Problem]:
-    """Warn about checkpoints without a record to store them in."""
+    """Warn about checkpoints if there is no record to store them in."""
     makes = any(plugin.is_a("FileLogger") for plugin in layout.inside("plugins"))
     for slot in layout.of_kind("checkpoint"):
         if not makes and slot.value("enabled") is not False and "sched" in layout.doc:
@@ -261,7 +261,7 @@ def _check_plugin_order(layout: Layout) -> Iterator[Problem]:
 def _check_seeds(layout: Layout) -> Iterator[Problem]:
     top = layout.doc.get("seed")
     origin = layout.doc.origin_of("seed")
-    if "seed" not in layout.doc or origin.kind != "file":  # drawn, or given with --seeds on purpose
+    if "seed" not in layout.doc or origin.kind != "file":  # drawn at random, or set deliberately with --seeds
         return
     for plugin in layout.inside("plugins"):
         own = plugin.table.get("seed")

@@ -29,7 +29,7 @@ from alchemy.synonyms import meanings, place_of
 _PLAIN_MODEL = "alchemy.plain_model.PlainModel"
 _DATA = ("data", "datasets")
 UNREAD = "remove it, or read it in a part of the project"
-_CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # keys of the loss of a plain module
+_CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # keys of a plain module's loss
 
 
 def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
@@ -58,7 +58,7 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
             yield slot.problem(f"{key!r} is a key of alchemy and an argument of {part.name}", key, hint=hint)
         elif key in params:
             for text, hint in find_mismatches(key, value, params[key].annotation, params[key].default):
-                # old parts were never checked against their annotations: a wrong annotation worked
+                # old-style parts were never checked against their annotations, so wrong annotations went unnoticed
                 hint = hint or as_table(key, value)
                 yield slot.problem(f"{part.name}: {text}", key, hint=hint, error=part.ours or not part.takes_kwargs)
         elif not takes_any and key not in others:
@@ -118,14 +118,14 @@ def _collect_params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
 
 
 def _adapter(slot: Slot, part: Part) -> str:
-    """Return the alchemy class that wraps a foreign part; the keys of both share one table."""
+    """Return the alchemy class that wraps a third-party part; the keys of both share one table."""
     if slot.kind == "optim" and part.is_torch_optimizer:
         return "alchemy.optim.Wrapped"
     return _PLAIN_MODEL if slot.kind == "model" and part.is_plain_model else ""
 
 
 def _find_conflicts(slot: Slot, part: Part, layout: Layout) -> list[str]:
-    """Return the keys that both alchemy and a plain module's constructor define: the module would never get them."""
+    """Return the keys that both alchemy and a plain module's constructor define, so the module would never get them."""
     plain = layout.sources.find(_PLAIN_MODEL) if _adapter(slot, part) == _PLAIN_MODEL and part.complete else None
     return [p.name for p in plain.params if p.name != "module" and part.param(p.name)] if plain else []
 
@@ -159,10 +159,10 @@ def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
 
 
 def _extra_keys(slot: Slot, layout: Layout) -> Collection[str]:
-    """Return keys that a table may contain although its part does not declare them."""
+    """Return keys that a table may contain even though its part does not declare them."""
     if slot.kind == "model":
         return BY_CONVENTION["model"]  # the runner loads the weights if the model does not
-    # the model's own `optim_params(**table)` gets all of [optim]
+    # the model's own `optim_params(**table)` receives all keys of [optim]
     function = layout.own_method("model", "optim_params") if slot.kind == "optim" else None
     return words_in(function) if function else ()
 
@@ -209,7 +209,7 @@ def _section_hint(key: str, slot: Slot, layout: Layout) -> str:
 def _find_missing(slot: Slot, part: Part, params: dict[str, Param], provided: dict[str, str]) -> list[Problem]:
     given = {"type", *slot.table, *provided, *(GIVEN_BY_LOADER if slot.built_by_loader else ())}
     if slot.built_by_loader and part.function:
-        return []  # only its caller knows the arguments
+        return []  # only the caller knows the arguments
     found = []
     for param in params.values():
         if param.required and param.name not in given:
@@ -224,7 +224,7 @@ def _find_missing(slot: Slot, part: Part, params: dict[str, Param], provided: di
 
 
 def _check_rules(slot: Slot, part: Part, params: dict[str, Param], layout: Layout) -> Iterator[Problem]:
-    """Check rules that involve several values, once each value is valid on its own."""
+    """Check rules that involve several values, provided that each value is valid on its own."""
     values = {name: slot.value(name) for name in params} | network_sizes(slot, layout)
     given = [param for name, param in params.items() if name in slot.table]
     if all(fits(values[param.name], param.annotation, param.default) for param in given):
@@ -242,7 +242,7 @@ def _check_lists(section: str, table: Table) -> Iterator[Problem]:
             yield Problem(f"has no option {key!r}", table.where(key), section, hint)
 
 
-# -- datasets: `pipes` are parts, all other keys go to the loader
+# -- datasets: `pipes` are parts, all other keys are passed to the loader
 
 
 def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iterator[Problem]:

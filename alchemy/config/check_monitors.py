@@ -10,7 +10,7 @@ from alchemy.errors import Problem, did_you_mean
 
 
 def check_monitors(layout: Layout) -> Iterator[Problem]:
-    """Report monitors of a split that is never evaluated or of a metric that nothing computes."""
+    """Report monitors that use a split that is never evaluated or a metric that is never computed."""
     if layout.at("sched") is None or (not layout.splits and not brings_data(layout)):  # nothing to evaluate
         return
     for slot in [*layout.of_kind("stop rule"), *layout.of_kind("checkpoint"), *layout.of_kind("sched")]:
@@ -34,7 +34,7 @@ def _check_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     if split not in evaluated_splits(layout):
         text = f"{slot.name} monitors {monitor!r}, but nothing evaluates {split!r} during training"
         known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
-        # a dev checkpoint is evaluated once at the end of training; a plateau rule that sees no metric changes nothing
+        # a dev checkpoint is evaluated once at the end of training; a plateau rule without a metric has no effect
         harmless = slot.kind == "sched" or (slot.kind == "checkpoint" and split == "dev")
         pipe = f'{{ type = "alchemy.pipeline.sched.EvalEEPipeline", split = "{split}" }}'
         hint = f"add {pipe} to the pipes of [sched]"
@@ -53,7 +53,7 @@ def _check_metric(slot: Slot, name: str, given: list[str] | None) -> list[Proble
 
 
 def _collect_metrics(layout: Layout, before: Slot | None = None) -> list[str] | None:
-    """Return the metrics of an evaluation (up to the pipe `before`); None if a project's part may add others."""
+    """Return the metrics of an evaluation (up to the `before` pipe), or None if a project's part may add others."""
     task, pipes = layout.at("task"), layout.inside("task.evalpipes")
     if before is not None:
         pipes = pipes[: before.order]

@@ -55,7 +55,7 @@ def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
 def _check_backup(slot: Slot) -> Iterator[Problem]:
     paths = slot.table.get("paths", []) if "paths" in slot.table else []
     for path in paths if isinstance(paths, list) else []:
-        # without such a folder, Backup copies the installed package
+        # if there is no `alchemy` folder, Backup copies the installed package
         if isinstance(path, str) and path != "alchemy" and not _exists(path):
             yield slot.problem(f"there is no {path!r} to back up", "paths", hint=_hint(path))
 
@@ -86,7 +86,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _hint(path: str) -> str:
-    """Return a hint: a similar name in the same folder, or what paths are relative to."""
+    """Return a hint: a similar name in the same folder, or the folder that paths are relative to."""
     if "\\" in path or not path.isprintable():
         return "a backslash in double quotes starts an escape: write forward slashes"
     path = os.path.expanduser(path)

@@ -83,14 +83,14 @@ def _check_class(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[
 
 
 def _check_learn_options(slot: Slot, part: Part, key: str) -> Iterator[Problem]:
-    """Check the `learn` options: `train` forwards those it does not declare to `from_counts` and the constructor."""
+    """Check the `learn` options; `train` forwards undeclared options to `from_counts` and the constructor."""
     names: list[str] = []
     takes_any = True
     for method in ("train", "from_counts"):
         found = part.method(method)
         if found and found[0].module and takes_any:
             params, takes_any, _ = parameters_of(found[1], found[0].module)
-            names += [param.name for param in params[2:]]  # without the class and the text (or its counts)
+            names += [param.name for param in params[2:]]  # skip the class and the text (or its counts)
     if takes_any:
         names, takes_any = names + [param.name for param in part.params], part.takes_kwargs or not part.readable
     if part.complete and part.method("train") is None:

@@ -1,4 +1,4 @@
-"""Read the class attributes that parts declare in their source: required packages, metrics they produce."""
+"""Read the class attributes that parts declare in their source, such as required packages and metrics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from alchemy.optional_packages import explain_missing, is_installed
 
 
 def read_attribute(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str] | None:
-    """Return the names in a class attribute, for the values in the part's table; None if it is not declared.
+    """Return the names in a class attribute for the values in the part's table, or None if it is not declared.
 
-    A tuple always applies. A mapping assigns a condition to each tuple: `""`, a key that must be set, or `key=value`.
+    A tuple always applies. A mapping has a condition for each tuple: `""`, a key that must be set, or `key=value`.
     `{key}` in a name is replaced by the value of that key. Without `inherited`, attributes that a project's part
     inherits from alchemy are ignored, because the project may have changed the behavior.
     """
@@ -39,7 +39,7 @@ def _fill_in_value(slot: Slot, name: str) -> str:
 
 
 def check_packages(layout: Layout) -> Iterator[Problem]:
-    """Report optional packages that a part needs and that are not installed."""
+    """Report optional packages that a part needs but that are not installed."""
     runner = layout.at("runner")
     infers = runner is not None and runner.is_a("InferenceRunner", "AlchemyInferenceRunner")
     for slot in layout.slots:
@@ -55,7 +55,7 @@ def check_packages(layout: Layout) -> Iterator[Problem]:
 
 
 def translates_text(layout: Layout) -> bool:
-    """Return whether the task translates raw text, which it decodes by default; corpora need a `search`."""
+    """Return whether the task translates raw text, which it decodes by default (corpora need a `search` table)."""
     task = layout.at("task")
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
     of_text = any(pipe.is_a("ParallelText") for pipe in pipes)

@@ -18,7 +18,7 @@ LOG_DIR = "records"
 
 
 def is_experiment(doc: Document) -> bool:
-    """Return whether a config describes a complete experiment rather than, say, a base for other configs."""
+    """Return whether a config describes a complete experiment and not, for example, a base for other configs."""
     return isinstance(doc.get("task"), Table) and isinstance(doc.get("model"), Table)
 
 
@@ -39,7 +39,7 @@ def add_defaults(doc: Document, user_dir: str, problems: list[Problem]) -> None:
         merge(whole, Table({"plugins": given}, origin=given.origin), problems)
         doc.put("plugins", whole["plugins"], DEFAULT)
     rest = dict(doc)
-    doc.clear()  # put the defaults first, where people write them
+    doc.clear()  # put the defaults first, where users usually write them
     for key, value in first.items():
         if key not in rest:
             doc.put(key, value, DEFAULT)

@@ -36,7 +36,7 @@ def rename_keys(layer: Table, notes: list[Problem]) -> None:
 
 
 def rename_in_document(doc: Document, notes: list[Problem]) -> None:
-    """Rename deprecated keys in the document; a project's own part also keeps the old name, which it may read."""
+    """Rename deprecated keys in the document, but keep the old name too for a project's part, which may read it."""
     rename_keys(doc, notes)
     for section, old, new in _RENAMED:
         for _, table in _tables(doc.get(section), section):
@@ -44,7 +44,7 @@ def rename_in_document(doc: Document, notes: list[Problem]) -> None:
                 table.put(old, table[new], table.origin_of(new))
     for key, hint in _MISPLACED.items():
         if key in doc:
-            notes.append(Problem(f"{key!r} does nothing here", doc.where(key), hint=hint, error=False))
+            notes.append(Problem(f"{key!r} has no effect here", doc.where(key), hint=hint, error=False))
 
 
 def update_override(override: str) -> str:
@@ -58,7 +58,7 @@ def update_override(override: str) -> str:
 
 
 def _update_paths(table: Table) -> None:
-    """Update the import paths of renamed modules; without a warning, since a record cannot be edited."""
+    """Update the import paths of renamed modules without a warning, since a record cannot be edited."""
     for key, value in list(table.items()):
         if isinstance(value, str) and (path := current_path(value)) != value:
             table.put(key, path, table.origin_of(key))
@@ -68,7 +68,7 @@ def _update_paths(table: Table) -> None:
 
 
 def _tables(found: object, section: str) -> Iterator[tuple[str, Table]]:
-    """Yield the tables of a section: the section itself or its parts, which a delta lists by name."""
+    """Yield the tables of a section: the section itself, or its parts, which are listed by name in a delta."""
     if isinstance(found, Table) and section != "plugins":
         yield section, found
     elif isinstance(found, Table | Array):
@@ -83,7 +83,7 @@ def _is_project_part(table: Table) -> bool:
 
 
 def _rename(table: Table, old: str, new: str) -> None:
-    """Rename a key in place, so that the order of the keys is preserved."""
+    """Rename a key in place, preserving the order of the keys."""
     rows = [(key, item, table.origin_of(key)) for key, item in table.items() if key != old or new not in table]
     table.clear()
     for key, item, origin in rows:

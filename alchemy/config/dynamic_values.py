@@ -1,7 +1,7 @@
-"""Values that are computed when a config is loaded: `lr = { dyn = "loguniform", low = 1e-5, high = 1e-3 }`.
+"""Compute values when a config is loaded: `lr = { dyn = "loguniform", low = 1e-5, high = 1e-3 }`.
 
-Each value is drawn once, from the seed and its dotted key, so that adding one does not change the others. The config
-then contains the drawn value, and `doc.dynamic` the recipe. Ranges inside `[sweep]` are left to the sweep.
+Each value is drawn once, from the seed and its dotted key, so adding one does not change the others. The config
+then contains the drawn value, and `doc.dynamic` contains the recipe. Ranges inside `[sweep]` are left to the sweep.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Stream:
     count: int = 0
 
     def draw(self) -> float:
-        """Return the next number in [0, 1), which depends only on seed, label and count, in all Python versions."""
+        """Return the next number in [0, 1), which depends only on seed, label and count, not on the Python version."""
         digest = hashlib.sha256(f"{self.seed}\0{self.label}\0{self.count}".encode()).digest()
         self.count += 1
         return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
@@ -129,7 +129,7 @@ SEEDLESS = ("env", "time", "date")
 
 # -- resolving
 def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
-    """Replace `{ dyn = .. }` tables with their values: if `drawn`, those that need the seed, otherwise all others."""
+    """Replace `{ dyn = .. }` tables with their values: the tables that need the seed if `drawn`, else all others."""
     now = datetime.datetime.now()
     seed = seed_of(doc)
     for table, key, path, label in list(_recipes(doc)):
@@ -149,7 +149,7 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
             remember(doc.secrets)
         doc.dynamic[dotted_key(path)] = plain(recipe)
         known = table.origin_of(key) if isinstance(table, Table) else recipe.origin
-        # a recipe from the user may refer to values of an untrusted config
+        # a user's recipe may refer to values in an untrusted config
         foreign = known.foreign or any(origin.foreign for origin in recipe.origins.values())
         origin = known._replace(kind="dynamic", foreign=foreign)
         if isinstance(table, Table):
@@ -183,7 +183,7 @@ def _evaluate(recipe: Table, source: _Stream, section: str) -> Any:
 
 
 def _recipes(node: Table | Array, path: Path = (), label: str = "") -> Iterator[tuple[Table | Array, Any, Path, str]]:
-    """Yield every recipe in a tree: its container, its key there, its path, and the label of its random stream."""
+    """Yield every recipe in a tree: its container, key, path, and the label of its random stream."""
     names: list[str] | None = None  # names of list elements, computed on first use
     for key, item in children(node):
         if not isinstance(item, Table | Array) or (key == "sweep" and not path):
@@ -199,7 +199,7 @@ def _recipes(node: Table | Array, path: Path = (), label: str = "") -> Iterator[
 
 
 def part_names(array: Array) -> list[str]:
-    """Return a stable name for each element: its type, numbered if there are several of that type."""
+    """Return a stable name for each element: its type, with a number if the type occurs more than once."""
     names: list[str] = []
     taken: set[str] = set()
     for index, item in enumerate(array):

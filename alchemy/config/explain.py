@@ -56,7 +56,7 @@ def explain(doc: Document, key: str) -> str:
 
 
 def _describe_target(doc: Document, keys: list[str]) -> str:
-    """Return a referenced key and where its value was set."""
+    """Return a referenced key and the place where its value was set."""
     node: Any = doc
     path: Path = ()
     origin = Origin()
@@ -90,7 +90,7 @@ def diff(a: Document, b: Document) -> str:
 
 
 def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
-    """Return `(key, value in a, value in b)` for each difference, secrets masked; drawn seeds are ignored."""
+    """Return `(key, value in a, value in b)` for each difference, with secrets masked and drawn seeds ignored."""
     one, other = ({key: plain(value) for key, (value, _) in _walk(doc).items()} for doc in (a, b))
     rows = []
     for key in dict.fromkeys([*one, *other]):
@@ -104,7 +104,7 @@ def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
 
 
 def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
-    """Collect all values that are not tables by dotted key; list elements are keyed by their names."""
+    """Collect all non-table values by dotted key, using names instead of indices for list elements."""
     found: dict[str, tuple[Any, Origin]] = {}
 
     def visit(node: object, path: Path, origin: Origin) -> None:
@@ -155,7 +155,7 @@ def _shorten(place: str) -> str:
 
 
 def _explain_default(node: object, name: str, path: Path, *, last: bool) -> str:
-    """Describe a key that no file sets: the default in the signature of the part."""
+    """Describe a key that no file sets, using the default from the signature of the part."""
     if not isinstance(node, Table):
         raise AlchemyError(f"{dotted_key(path)} is a value and has no key {name!r}")
     kind = node.get("type") or DEFAULT_TYPES.get(dotted_key(path))

@@ -15,7 +15,7 @@ NOT_INHERITED_BY_PIPES = ("shuffle", "drop_last")
 
 
 def extend(doc: Document, problems: list[Problem]) -> bool:
-    """Merge each split that has a `like` key with the split it names; return whether there was any."""
+    """Merge each split that has a `like` key with the split it names; return whether any split has one."""
     splits = doc.table("task").table("datasets")
     found = False
     for name, split in list(splits.items()):
@@ -28,7 +28,7 @@ def extend(doc: Document, problems: list[Problem]) -> bool:
 
 
 def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
-    """Return a split and the splits it extends, directly or indirectly; just the split if one is missing."""
+    """Return a split and the splits it extends, directly or indirectly, or just the split if any of them is missing."""
     chain = [name]
     while LIKE in splits.table(chain[-1]):
         last = splits.table(chain[-1])
@@ -44,7 +44,7 @@ def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
         else:
             chain.append(like)
             continue
-        del last[LIKE]  # report it only once
+        del last[LIKE]  # report the problem only once
         return [name]
     return chain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def fits(wanted: str, given: str) -> bool:
-    """Return whether a field matches the type a pipe takes; unspecified parts match, letters match any size.
+    """Return whether a field matches the type that a pipe accepts; letters and omitted dtypes or shapes match anything.
 
     >>> fits("int64", "int64[T]"), fits("float32[3,H,W]", "float32[C,28,28]"), fits("", "str")
     (True, True, True)
@@ -20,7 +20,7 @@ def fits(wanted: str, given: str) -> bool:
 
 
 def _parse(text: str) -> tuple[str, list[str] | None]:
-    """Split a type into dtype and sizes (None without a shape; `int64[]` is a scalar)."""
+    """Split a type into dtype and sizes; the sizes are None if there is no shape (`int64[]` is a scalar)."""
     kind, bracket, rest = text.partition("[")
     inner = rest.rstrip("] ")
     return kind.strip(), ([size.strip() for size in inner.split(",")] if inner else []) if bracket else None

@@ -1,7 +1,7 @@
 """Read config files in TOML, JSON, INI or Python format as plain data with line numbers.
 
-JSON may contain `// comments` and `"//"` keys, which are skipped. INI is TOML with other comments. Python configs are
-executed and therefore need explicit consent. For values that a format cannot express, see `alchemy.config.values`.
+`// comments` and `"//"` keys in JSON are skipped. INI is TOML with a different comment syntax. Python configs are
+executed, so they need explicit consent. For values that a format cannot express, see `alchemy.config.values`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGEST = 4 * 2**20  # bytes: configs are written by hand; anything larger is da
 
 
 def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed:
-    """Read a config file; any failure raises a ConfigError. `where` is the place that requested the file."""
+    """Read a config file and raise ConfigError on any failure; `where` is the place that requested the file."""
     _check_exists(path, where)
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in _FORMATS and not os.path.isdir(path):
@@ -123,7 +123,7 @@ def _loads(text: str, name: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         fail(f"the text is not JSON: {error.msg[:1].lower()}{error.msg[1:]}", where=f"{name}:{error.lineno}")
-    except ValueError as error:  # numbers of more than 4,300 digits
+    except ValueError as error:  # numbers with more than 4,300 digits
         fail(f"the text is not JSON: {error}", where=name)
 
 

@@ -1,11 +1,11 @@
-"""The config tables and keys that alchemy knows: which runner needs which, and what each part receives."""
+"""The config tables and keys that alchemy knows, what each runner requires, and what each part receives."""
 
 from __future__ import annotations
 
 # top-level keys with a single value, and the annotation that the value must match
 SETTINGS = {"tag": "str", "runner": "str", "seed": "int", "log_every": "Annotated[int, Ge(1)]"}
 
-# top-level tables: the kind of part and whether `type` is required; without a kind, a table of lists of parts
+# top-level tables: the kind of part ("" for a table of lists of parts), and whether `type` is required
 SECTIONS = {
     "task": ("task", True),
     "model": ("model", True),
@@ -42,7 +42,7 @@ LISTS = {
 # modules with an alias
 MODULES = {"alchemy.scheduler": "alchemy.sched"}
 
-# keys used while loading; never an error
+# keys used while loading, which are never reported as unknown
 LOADING = ("base", "variant", "dynamic")
 
 # tables reserved for later versions: accepted with a warning that they have no effect
@@ -85,7 +85,7 @@ GIVEN = {
     "network": ("source_size", "target_size"),
 }
 
-# keys of a part (or its subclasses) whose table has this type; True: each inner table without a `type` has it
+# the type of the table at a key of a part (or its subclasses); True: the type of each inner table without a `type`
 INNER_TYPES = {
     ("alchemy.data.collate.Pad", "fields"): ("alchemy.data.columns.Padded", True),
     ("alchemy.tasks.translation.Translation", "limits"): ("alchemy.generate.Limits", False),
@@ -94,8 +94,8 @@ INNER_TYPES = {
 # keys whose value is the import path of a function or class
 BUILT_BY_LOADER = ("collate_fn", "sampler", "batch_sampler", "worker_init_fn")
 NAMES_CODE = ("fn", *BUILT_BY_LOADER)
-GIVEN_BY_LOADER = ("data_source", "dataset", "generator", "seed")  # to what it builds, unless in the table
-SAMPLERS = ("sampler", "batch_sampler")  # those that must be iterable
+GIVEN_BY_LOADER = ("data_source", "dataset", "generator", "seed")  # passed by the loader unless set in the table
+SAMPLERS = ("sampler", "batch_sampler")  # must be iterable
 
 # additional keys of a named optimizer, `[optim.<name>]`, and their annotations
 NAMED_OPTIM = {"params": "str | list[str]"}
@@ -110,7 +110,7 @@ RATES = {
     "betas": "list[Annotated[float, Ge(0), Lt(1)]]",
 }
 
-# keys that project code may read from a table by convention, whatever the part declares
+# keys that project code may read from a table by convention, regardless of what the part declares
 BY_CONVENTION = {
     "model": ("model_path",),
     "optim": ("lr", "weight_decay", "betas", "eps", "amsgrad", "max_grad_norm", "trf_lr"),

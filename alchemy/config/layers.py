@@ -1,4 +1,4 @@
-"""Read the layers of a config: files, the base files that they name, and the selected variants."""
+"""Read the layers of a config: the files, their base files, and the selected variants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 
 @dataclass
 class Layer:
-    """A file merged with its bases; its variants are deltas that have not been applied."""
+    """A file merged with its bases, and its variants as deltas that have not been applied yet."""
 
     body: Table
     variants: Table
@@ -43,7 +43,7 @@ class _Pile:
     body: Table
     problems: list[Problem]
     laid: set[str] = field(default_factory=set)  # real paths of the files that must not be merged again
-    below: set[str] = field(default_factory=set)  # real paths of their bases
+    below: set[str] = field(default_factory=set)  # real paths of the bases of these files
 
 
 @dataclass
@@ -54,12 +54,12 @@ class Layers:
     user_dir: str = "src"
     record: bool = False  # treat the first file as the config of a record, wherever it is
     compare: bool = False  # nothing will be built from the layers
-    once: bool = False  # only one document is made from the layers, so it may reuse a layer
+    once: bool = False  # only one document is created from the layers, so it may reuse a layer
     layers: dict[str, Layer] = field(default_factory=dict)  # by real path
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The folders in which the project's modules are searched."""
+        """The folders to search for the project's modules."""
         return (os.path.dirname(os.path.abspath(self.user_dir)), ".")
 
     def layer(self, source: str | Mapping[str, Any], where: str = "", chain: tuple[str, ...] = ()) -> Layer:
@@ -103,7 +103,7 @@ class Layers:
         foreign = record and not is_trusted(parsed.digest)
         table = build_tree(parsed.data, Origin(name, Place(parsed.lines), foreign=foreign) if name else CODE)
         if record:
-            escape(table)  # a record contains plain values, no references
+            escape(table)  # a record contains plain values and no references
         problems = reject_recipes(table) if foreign else []
         variants = _take_variants(table, problems)
         bases = _take_bases(table, problems)
@@ -153,7 +153,7 @@ class Layers:
                 pile.problems.append(Problem(text, delta.where("base"), hint="break the cycle"))
             else:
                 compose(combined, delta, pile.problems)
-                delta = copy_tree(delta)  # it may be chosen again
+                delta = copy_tree(delta)  # the variant may be chosen again
                 self._lay_bases(pile, _take_bases(delta, pile.problems), layer.name, (*chain, link))
                 rename_keys(delta, pile.problems)
                 merge(pile.body, delta, pile.problems)
@@ -161,13 +161,13 @@ class Layers:
 
 
 def split_variant(text: str) -> tuple[str, str | None]:
-    """Split `f.toml#NAME` into file and variant (None without '#'); an existing file whose name has a '#' is kept."""
+    """Split `f.toml#NAME` into file and variant (None without '#'), unless a file with this full name exists."""
     path, sign, variant = text.rpartition("#")
     return (text, None) if not sign or os.path.exists(text) else (path, variant)
 
 
 def _copy_document(doc: Document) -> Document:
-    """Return a copy of a prepared document to be prepared again."""
+    """Return a copy of a prepared document so that it can be prepared again."""
     copy_tree = copy.deepcopy(doc)
     copy_tree.notes, copy_tree.dynamic, copy_tree.delta = [], dict(doc.dynamic), copy.deepcopy(doc.delta)
     copy_tree.references = dict(doc.references)

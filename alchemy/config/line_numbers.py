@@ -1,7 +1,7 @@
-"""Locate every key in a TOML or JSON text: its line, and the comments around its value.
+"""Locate every key in TOML or JSON text: its line, and the comments around its value.
 
 The scan is lenient: tomllib and json do the parsing and report syntax errors. Scanning is several times slower than
-parsing, so a config is scanned only when a line number is needed, and then only for lines.
+parsing, so a config is scanned only when a line number is needed, and then only lines are recorded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from alchemy.errors import ConfigError, Problem
 
 Path = tuple[str | int, ...]
 
-DEEPEST = 100  # levels: deeper nesting is a mistake or an attack, and all tree walks are recursive
+DEEPEST = 100  # nesting levels: deeper nesting is a mistake or an attack, and all tree walks are recursive
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SHORT = r'"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
@@ -53,9 +53,9 @@ class Scan:
     text: str  # the source, with syntax that TOML 1.0 or JSON does not allow blanked out
     starts: list[int]  # offset of each line
     lines: dict[Path, int] = field(default_factory=dict)
-    spans: dict[Path, tuple[int, int]] = field(default_factory=dict)  # of values; a table with a [header] has none
+    spans: dict[Path, tuple[int, int]] = field(default_factory=dict)  # of values; tables with a [header] have no span
     above: dict[Path, str] = field(default_factory=dict)  # the text between a key or element and the previous one
-    beside: dict[Path, str] = field(default_factory=dict)  # the comment at the end of its line
+    beside: dict[Path, str] = field(default_factory=dict)  # the comment at the end of a key's line
     blanks: list[tuple[int, int]] = field(default_factory=list)  # ranges blanked out in `text`
     statement: int = 0  # line of the last statement
     tail: str = ""  # the text after the last statement
@@ -70,12 +70,12 @@ def scan_toml(text: str, name: str = "") -> Scan:
 
 
 def scan_json(text: str, name: str = "") -> Scan:
-    """Scan JSON, where `// comments`, `# comments` and trailing commas are accepted too."""
+    """Scan JSON that may contain `// comments`, `# comments` and trailing commas."""
     return _Scanner(text, name, json=True).run()
 
 
 class Lines(Mapping[Path, int]):
-    """The line of every key of a text, computed on first access."""
+    """The line of every key in a text, computed on first access."""
 
     def __init__(self, text: str, *, json: bool = False) -> None:
         self.text, self.json = text, json
@@ -100,7 +100,7 @@ class Lines(Mapping[Path, int]):
 
 
 def split_key(text: str) -> tuple[list[str], str] | None:
-    """Split off the dotted key at the start of `text`: its parts and the rest; None if there is no key.
+    """Return the components of the dotted key at the start of `text`, and the rest, or None if there is no key.
 
     >>> split_key('a."b.c".d = 1')
     (['a', 'b.c', 'd'], '= 1')
@@ -133,8 +133,8 @@ class _Scanner:
         self.layout = Scan(text, starts=[0, *(match.end() for match in re.finditer("\n", text))])
         self.pos = 0
         self.defined: set[Path] = set()
-        self.counts: dict[Path, int] = {}  # elements so far in each array of tables
-        self.braces = 0  # open inline tables of TOML, which TOML 1.0 keeps on one line
+        self.counts: dict[Path, int] = {}  # number of elements so far in each array of tables
+        self.braces = 0  # open inline tables, which must be on one line in TOML 1.0
 
     def run(self) -> Scan:
         with suppress(_Stop):

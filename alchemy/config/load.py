@@ -42,7 +42,7 @@ def prepare_cfg(
     Later layers win: the files in `base`, the file itself, its variant, `overrides` ("optim.lr=0.1"), `seed`.
     All errors are raised together in one ConfigError; warnings are added to `doc.notes`.
 
-    The config of an untrusted record may name only what docs/security.md lists, and parts that are defined in
+    The config of an untrusted record may name only the code listed in docs/security.md and parts defined in
     the project's `user_dir`. `record` marks the file as a record's config, wherever it is; `compare` means that
     nothing will be built from it, so it may name anything.
     """
@@ -63,8 +63,8 @@ def _prepare(
     if seed is not None:
         assign(doc, "seed", seed, COMMAND_LINE)
     rename_in_document(doc, problems)
-    restore_secrets(doc)  # before anything that may fail and print a value
-    notes: list[Problem] = []  # including errors, which `check` reports together with its own
+    restore_secrets(doc)  # must precede anything that may fail and print a value
+    notes: list[Problem] = []  # including errors, which `check` reports together with the errors it finds
     references = References(doc, problems)
     references.resolve_early()
     expand_names(doc, [], layers.roots)
@@ -85,7 +85,7 @@ def _prepare(
     references.resolve_dynamic(last=True)
     if doc.dynamic or doc.references:
         restore_secrets(doc)
-    expand_names(doc, notes, layers.roots)  # again: extended splits and drawn choices may contain short names
+    expand_names(doc, notes, layers.roots)  # repeated: extended splits and drawn choices may contain short names
     if foreign and (doc.dynamic or doc.references):  # the type of a part may have been chosen late
         problems += vet(doc, layers.user_dir)
     if extended or overrides or doc.variant or isinstance(source, Mapping) or len(layers.layers) > 1:
@@ -96,7 +96,7 @@ def _prepare(
 
 
 def variants(source: Source, *, allow_code: bool = False) -> list[str]:
-    """Return the names of a file's variants, in file order."""
+    """Return the names of a file's variants in file order."""
     if not isinstance(source, Mapping):
         source = split_variant(os.fspath(source))[0]
     return list(Layers(allow_code).layer(source).variants)
@@ -111,7 +111,7 @@ def expand(
     allow_code: bool = False,
     user_dir: str = "src",
 ) -> list[Document]:
-    """Return one document per run: every source (or all its variants, if `all_variants`) with every seed."""
+    """Return one document per run: every source (all of its variants if `all_variants`) with every seed."""
     docs: list[Document] = []
     problems: list[Problem] = []
     layers = Layers(allow_code, user_dir)
@@ -135,7 +135,7 @@ def load_family(
     allow_code: bool = False,
     user_dir: str = "src",
 ) -> list[Document]:
-    """Return the documents of a file and all its variants; only one document if the path names a variant."""
+    """Return the documents of a file and all its variants, or a single document if the path names a variant."""
     layers = Layers(allow_code, user_dir)
     names = [None, *_list_variants(source, layers)]
     layers.once = len(names) == 1

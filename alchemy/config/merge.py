@@ -1,9 +1,9 @@
 """Merge config layers: a file over its bases, a variant over the file.
 
-Tables merge key by key. A table over a list patches its parts, each found by index, by `type` or by the last component
-of `type` (`[variant.x.plugins.FileLogger]`); a table with a `type` that matches no part is added.
+Tables merge key by key. A table merged into a list patches its parts by index, by `type` or by the last component of
+`type` (`[variant.x.plugins.FileLogger]`); a table whose `type` matches no part is added.
 `key = { delete = true }` removes a key or a part, `Part = false` removes a part, and `delete = "others"` removes all
-keys that the table does not mention. A split that is `like` another split stays a delta until `extend` merges them.
+keys that the table does not mention. A split that is `like` another split stays a delta until `extend` merges the two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from alchemy.registry import plain
 
 DATASETS: Path = ("task", "datasets")  # path of the split tables
 LIKE = "like"  # the key that names the split to extend
-IF_THERE = "if there"  # `{ delete = "if there" }` is not an error if there is nothing to delete
+IF_THERE = "if there"  # `{ delete = "if there" }` does nothing if there is nothing to delete
 
 
 def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
@@ -65,7 +65,7 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
 
 
 def record_type_change(table: Table, delta: Mapping[str, Any]) -> None:
-    """Record which keys of a table were set for another `type` than the one in `delta`."""
+    """Record which keys of a table were set for a `type` other than the one in `delta`."""
     old, new = table.get("type"), delta.get("type")
     if not isinstance(old, str) or not isinstance(new, str) or old == new:
         return
@@ -76,13 +76,13 @@ def record_type_change(table: Table, delta: Mapping[str, Any]) -> None:
 
 
 def mark_as_set(table: Table, key: str) -> None:
-    """Record that a layer sets a key, so the key belongs to the current type of the table."""
+    """Record that a layer sets a key, so that the key belongs to the current type of the table."""
     if key in table.former:
         table.former = {name: old for name, old in table.former.items() if name != key}
 
 
 def compose(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
-    """Merge one delta into another in place, before their base is known: deletions are kept."""
+    """Merge one delta into another in place, before their base is known, keeping deletions."""
     if delta.get("delete") == "others":
         for key in [key for key in table if key not in delta]:
             del table[key]
@@ -105,7 +105,7 @@ def compose(table: Table, delta: Table, problems: list[Problem], path: Path = ()
 
 
 def _add(table: Table, key: str, value: object, delta: Table) -> None:
-    """Add a new key to a table with its origin in `delta`, which is stored only if it differs from the table's."""
+    """Add a new key from `delta` to a table; its origin is stored only if it differs from the table's."""
     dict.__setitem__(table, key, value)
     if table.origin is delta.origin and key not in delta.origins:
         table.origins.pop(key, None)
@@ -137,7 +137,7 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
 
 
 def find_element(array: Array, name: str, path: Path, where: str) -> int | Problem:
-    """Return the index of the element that `name` refers to: its index, its `type`, or the last part of its `type`."""
+    """Return the index of the element with this `name`: an index, a `type`, or the last component of a `type`."""
     if name.isdecimal() and int(name) < len(array):
         return int(name)
     full = [item.get("type") if isinstance(item, Table) else None for item in array]
@@ -175,7 +175,7 @@ def assign(table: Table, key: str, value: object, origin: Origin) -> None:
 
 
 def is_deletion(value: object, old: object = None) -> bool:
-    """Return whether a value marks a deletion; `false` does so over a table."""
+    """Return whether a value marks a deletion; `false` does if it replaces a table."""
     if isinstance(value, Table):
         return value in ({"delete": True}, {"delete": IF_THERE})
     return value is False and isinstance(old, Table)

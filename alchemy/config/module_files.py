@@ -12,12 +12,12 @@ from importlib import util as importing
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-LARGEST_SOURCE = 400_000  # bytes: longer files are generated code; parsing one would outlast the whole check
+LARGEST_SOURCE = 400_000  # bytes: longer files are generated code, and parsing them would dominate the check
 
 
 @dataclass(frozen=True)
 class Place:
-    """A dotted module name on disk: a source file, package folders, or (both empty) compiled code."""
+    """The location of a module on disk: a source file, package folders, or compiled code (both are empty)."""
 
     file: str = ""
     folders: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def _shorten(path: str) -> str:
 
 
 def _search_path(roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders that are searched for top-level names: the project's first, then `sys.path`."""
+    """Return the folders to search for top-level names: the project's folders first, then `sys.path`."""
     here = os.getcwd()
     return _folders((*(os.path.abspath(r) for r in roots), *(p or here for p in sys.path), _OURS))
 
@@ -96,7 +96,7 @@ def _folders(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def locate(name: str, roots: Sequence[str]) -> Place | None:
-    """Return the place of a module, or None if there is no such module."""
+    """Return the location of a module, or None if there is no such module."""
     top, *rest = name.split(".")
     place = _find_in_folders(_search_path(roots), top) or _find_installed(top)
     for piece in rest:
@@ -153,11 +153,11 @@ def _modules_in(folder: str) -> Iterator[str]:
             yield stem
 
 
-_read: dict[str, tuple[tuple[int, int], Module]] = {}  # per process; a changed file is read again
+_read: dict[str, tuple[tuple[int, int], Module]] = {}  # shared by the whole process; a changed file is read again
 
 
 def read_module(name: str, place: Place, limit: int = LARGEST_SOURCE) -> Module | None:
-    """Read the names of the module at `place`; None if it has no source or more than `limit` bytes."""
+    """Read the names in the module at `place`; return None if it has no source or more than `limit` bytes."""
     try:
         stat = os.stat(place.file)
     except OSError:
@@ -188,7 +188,7 @@ def _parse(module: Module) -> Module:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield every statement that can bind a name at module level; the first binding of a name counts."""
+    """Yield every statement that can bind a name at module level; callers use the first binding of a name."""
     for statement in body:
         yield statement
         match statement:

@@ -11,7 +11,7 @@ from alchemy.config.module_files import LARGEST_SOURCE, Import, Module, Place, l
 from alchemy.errors import did_you_mean
 from alchemy.optional_packages import EXTRAS, how_to_install
 
-# bases that are never parsed: they are large and add no constructor parameters
+# base classes that are never parsed, because they are large and add no constructor parameters
 PLAIN_BASES = {
     "abc.ABC", "typing.Generic", "typing.Protocol", "enum.Enum", "torch.nn.Module",
     "torch.nn.modules.module.Module", "torch.utils.data.Dataset", "torch.utils.data.IterableDataset",
@@ -136,7 +136,7 @@ def _missing_name(module_name: str, name: str, place: Place, module: Module | No
     if f"{module_name}.{name}" in below:
         return Gap("form", f"'{module_name}.{name}' is a module, not a part", f"write '{module_name}.{name}.Class'")
     names, offered = (module.public(), module.own()) if module else ([], [])
-    if name[:1].isupper():  # a class is meant, not a function with a similar name
+    if name[:1].isupper():  # the user means a class, not a function with a similar name
         names = [known for known in names if known[:1].isupper()]
     more = ", ..." if len(offered) > 8 else ""
     hint = did_you_mean(name, names) or (f"it has {', '.join(offered[:8])}{more}" if offered else "it defines no part")

@@ -1,8 +1,8 @@
 """Apply command-line overrides: `--set optim.lr=1e-3`, `--set plugins.FileLogger.log_dir=x`, `--set ~optim.eps`.
 
-A value is parsed as TOML, otherwise as plain text. It is converted to the type of the value it replaces if nothing
-is lost (1 for a float becomes 1.0, 3 for a string becomes "3"). `~key` and `key={ delete = true }` delete a key;
-`false` deletes a list element. A table whose `type` is not in the list is appended. `none` is None.
+A value is parsed as TOML if possible, otherwise as plain text, and converted to the type of the value it replaces if
+this is lossless (1 for a float becomes 1.0, 3 for a string becomes "3"). `~key` and `key={ delete = true }` delete a
+key; `false` deletes a list element. A table whose `type` is not in the list is appended. `none` means None.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class CannotSet(Exception):
 
 
 def override(doc: Document, text: str) -> list[Problem]:
-    """Apply one `key=value` to a document and return problems; `check` reports keys that no part reads."""
+    """Apply one `key=value` to a document and return the problems; `check` reports keys that no part reads."""
     try:
         keys, value = _split(text)
-        if keys[0] in _READ_EARLIER and keys[0] not in doc:  # a project may have a regular key of that name
+        if keys[0] in _READ_EARLIER and keys[0] not in doc:  # a project may have a regular key with that name
             raise CannotSet(f"{keys[0]} is read before overrides", _READ_EARLIER[keys[0]])
         if _extends(doc, keys):
             return _set_in_extension(doc, keys, value)
@@ -193,7 +193,7 @@ def _set_element(array: Array, key: str, path: Path, text: str) -> None:
 
 
 def _extends(doc: Document, keys: list[str]) -> bool:
-    """Return whether a key belongs to a split that extends another split, which is not merged yet."""
+    """Return whether a key belongs to a split that extends another split and is not merged yet."""
     inside = tuple(keys[:2]) == DATASETS and len(keys) > 3
     return inside and keys[3:] != [LIKE] and LIKE in doc.table("task").table("datasets").table(keys[2])
 
@@ -211,7 +211,7 @@ def _set_in_extension(doc: Document, keys: list[str], text: str | None) -> list[
 
 
 def _inherited(splits: Table, name: object, keys: list[str]) -> object:
-    """Return the value at a key of a split or of the splits it extends; None if there is none."""
+    """Return the value of a key in a split or in the splits it extends, or None if the key is not set."""
     seen: list[object] = []
     while isinstance(name, str) and name not in seen:
         seen.append(name)

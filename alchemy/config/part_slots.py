@@ -26,7 +26,7 @@ from alchemy.config.signature import literal_value
 from alchemy.config.tree import Array, Document, Table, children
 from alchemy.errors import Problem
 
-MOST_PROBLEMS = 1000  # per config: nobody reads more, and computing hints for 100,000 wrong keys takes minutes
+MOST_PROBLEMS = 1000  # per config: more would not be read, and computing hints for 100,000 wrong keys takes minutes
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class Slot:
 
     @property
     def built_by_loader(self) -> bool:
-        """Whether it is a sampler or similar object in the table of a split."""
+        """Whether the slot is for a sampler or similar object in the table of a split."""
         key = self.section.removeprefix(f"{self.parent.section}.").partition(".")[0] if self.parent else ""
         return self.parent is not None and self.parent.is_split and key in BUILT_BY_LOADER
 
@@ -71,7 +71,7 @@ class Slot:
         return Problem(message, where=self.table.where(key), section=self.section, hint=hint, error=error)
 
     def value(self, key: str) -> Any:
-        """Return the value that the part will get for `key`: from the config, or the default in its source."""
+        """Return the value that the part will receive for `key`: from the config, or the default in its source."""
         if key in self.table:
             return self.table[key]
         param = self.part.param(key) if self.part else None
@@ -211,7 +211,7 @@ def _add_list(layout: Layout, owner: Table, section: str, kind: str) -> None:
 def _add(layout: Layout, slot: Slot) -> None:
     """Look up the part of a slot and report problems with its `type`."""
     layout.add(slot)
-    if len(layout.problems) > MOST_PROBLEMS:  # the check stops and reports this
+    if len(layout.problems) > MOST_PROBLEMS:  # the check then stops and reports the limit
         return
     dotted = slot.table.get("type", DEFAULT_TYPES.get(slot.section))
     listed = f"`alchemy parts {shlex.quote(slot.kind)}` lists what"
@@ -284,7 +284,7 @@ def _check_named_code(layout: Layout, slot: Slot) -> Iterator[Problem]:
 
 
 def _is_function(found: Part | Gap, dotted: str) -> bool:
-    """Return whether a name is certainly not a class; the standard library, partly compiled, has no samplers."""
+    """Return whether a name is known not to be a class; the standard library, partly compiled, has no samplers."""
     return found.function if isinstance(found, Part) else dotted.split(".")[0] in sys.stdlib_module_names
 
 
@@ -320,7 +320,7 @@ def _suggest_path(dotted: str) -> str:
     return f"did you mean {found[0]!r}?" if len(found) == 1 else ""
 
 
-@lru_cache(maxsize=1)  # parses all of alchemy, and many unknown types may need it
+@lru_cache(maxsize=1)  # parsing all of alchemy is slow, and many unknown types may need the result
 def _paths_by_name() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for part in parts():

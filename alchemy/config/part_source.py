@@ -1,4 +1,4 @@
-"""Read the parameters, ancestors and names of parts from their source with `ast`, without importing it."""
+"""Read the parameters, ancestors and names of parts from their source with `ast`, without importing them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KINDS = {
 _FOREIGN = ("alchemy.", "torch.")  # not the project's own code
 _TORCH_OPTIMIZERS = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
 _TORCH_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")
-_LONGEST = 100  # components of an import path
+_LONGEST = 100  # maximum number of components in an import path
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
 
 
@@ -60,7 +60,7 @@ class Part:
     module: str
     params: tuple[Param, ...] = ()
     takes_kwargs: bool = False
-    bare: bool = False  # the constructor takes no arguments: the part reads its table itself
+    bare: bool = False  # the constructor accepts no arguments, because the part reads its table itself
     readable: bool = True  # False: the source of the constructor cannot be read
     function: bool = False
     doc: str = ""
@@ -76,7 +76,7 @@ class Part:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The kinds of part it is; empty if unknown."""
+        """The kinds that this part belongs to; empty if unknown."""
         names = [*self.bases, f"{self.module}.{self.name}"]
         ours = [n.rpartition(".")[2] for n in names if n.startswith("alchemy.")]
         return frozenset(_KIND_OF_CLASS[n] for n in [*ours, *self.registered] if n in _KIND_OF_CLASS)
@@ -90,12 +90,12 @@ class Part:
 
     @property
     def is_torch_optimizer(self) -> bool:
-        """Whether it is, or derives from, a torch optimizer, which alchemy wraps."""
+        """Whether this is, or derives from, a torch optimizer, which alchemy wraps."""
         return any(klass.dotted in _TORCH_OPTIMIZERS for klass in self.line)
 
     @property
     def is_plain_model(self) -> bool:
-        """Whether it builds an `nn.Module` that alchemy wraps as a model: a module class, a function, or unknown."""
+        """Whether this builds an `nn.Module` that alchemy wraps as a model: a module class, a function, or unknown."""
         return not self.kinds and (
             self.function or not self.complete or any(c.dotted in _TORCH_MODULES for c in self.line)
         )
@@ -105,7 +105,7 @@ class Part:
         return self.module.startswith("alchemy.")
 
     def is_a(self, *names: str) -> bool:
-        """Return whether it is, or descends from, a class with one of these names."""
+        """Return whether this is, or derives from, a class with one of these names."""
         return self.name in names or any(base.rpartition(".")[2] in names for base in self.bases)
 
     def param(self, name: str) -> Param | None:
@@ -113,7 +113,7 @@ class Part:
 
     @property
     def keys(self) -> list[Param]:
-        """The parameters that a config can set: all except those that alchemy fills in.
+        """The parameters that a config can set: all except the parameters that alchemy fills in.
 
         For data pipes this includes `datapipe`, which only the first pipe of a split reads from its table.
         """
@@ -122,7 +122,7 @@ class Part:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """All parameter names of its constructor and of inherited ones, which `super().__init__()` may receive."""
+        """All parameter names of its constructor and of inherited constructors, which may receive them."""
         names = {p.name for p in self.params}
         for klass in self.line:
             names |= {p.name for p in _own_parameters(klass)[0]}
@@ -138,9 +138,9 @@ class Part:
         return None
 
     def attribute(self, name: str, *, inherited: bool = True) -> Any:
-        """Return a class attribute that is written as a literal; None for anything else.
+        """Return a class attribute that is written as a literal, or None for anything else.
 
-        Without `inherited`, only attributes defined in the project's own classes count for a project's part.
+        Without `inherited`, only the attributes that a project's part defines in the project's own classes count.
         """
         for klass in self.line:
             if not (inherited or self.ours) and klass.dotted.startswith(_FOREIGN):
@@ -155,13 +155,13 @@ class Part:
 
     @cached_property
     def own_words(self) -> frozenset[str]:
-        """The strings, names and attributes in the project's modules that define it and its ancestors."""
+        """The strings, names and attributes in the project's modules that define the part and its ancestors."""
         modules = {c.module.name: c.module for c in self.line if c.module and not c.dotted.startswith(_FOREIGN)}
         return frozenset(word for module in modules.values() for word in words_in(module.tree))
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """`own_words` plus those of the alchemy classes it derives from."""
+        """`own_words` plus the names and strings in the alchemy classes that the part derives from."""
         ours = (c.node for c in self.line if c.node is not None and c.dotted.startswith("alchemy."))
         return self.own_words | self.known | {word for node in ours for word in words_in(node)}
 
@@ -173,7 +173,7 @@ def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
 
 
 def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part | Gap:
-    """Return the part that a `type` names, or why there is none; `base` selects among aliases with the same name."""
+    """Return the part that a `type` names, or why it was not found; `base` selects among aliases with the same name."""
     pieces = dotted.split(".")
     if len(pieces) > _LONGEST:
         return Gap("form", f"type = {dotted[:40]!r}... is not an import path: it has {len(pieces)} parts")
@@ -182,7 +182,7 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
     module_name, name = ".".join(pieces[:-1]), pieces[-1]
     if module_name in ENTRY_MODULES:
         return _live_part(dotted, name)
-    if module_name == "torch":  # it defines its names at run time
+    if module_name == "torch":  # torch defines its names at run time
         near = [f"{home}.{name}" for home in ("torch.optim", "torch.nn") if isinstance(lookup(home, name, ()), Class)]
         if near:
             return Gap("name", f"module 'torch' has no {name!r}", f"did you mean {near[0]!r}?")
@@ -194,7 +194,7 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
 
 
 def _live_part(dotted: str, name: str) -> Part | Gap:
-    """Return a part defined in the running script or notebook, read from the class, as it may have no source file."""
+    """Return a part defined in the running script or notebook, read from the class since it may have no source file."""
     running = [sys.modules[module] for module in ENTRY_MODULES if module in sys.modules]
     there = {key: value for module in running for key, value in vars(module).items()}
     if is_registered(dotted):
@@ -205,7 +205,7 @@ def _live_part(dotted: str, name: str) -> Part | Gap:
         return Gap("name", f"the script that is running has no {name!r}", hint)
     part = there[name]
     names, takes_any = parameters(part) if callable(part) else ({}, True)
-    if takes_any or not names or not isinstance(part, type):  # it reads its table itself, or is not a class
+    if takes_any or not names or not isinstance(part, type):  # the part reads its table itself, or is not a class
         return Gap("unreadable")
     rows = annotations_of(part)
     params = [Param(key, rows[key][0], MISSING if required else rows[key][1]) for key, required in names.items()]
@@ -215,7 +215,7 @@ def _live_part(dotted: str, name: str) -> Part | Gap:
 
 
 class Sources:
-    """Parts found below `roots`, each looked up once; use a new instance per command, as sources change."""
+    """Parts found below `roots`, each looked up once. Use a new instance per command, because sources may change."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self.roots = tuple(roots)
@@ -281,7 +281,7 @@ def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
 
 
 def _dataclass_fields(line: list[Class]) -> list[Param]:
-    """Return the fields of a dataclass, then those of its dataclass ancestors; the nearest definition wins."""
+    """Return the fields of a dataclass and its dataclass ancestors; the nearest definition wins."""
     found: dict[str, Param | None] = {}
     for klass in line:
         if isinstance(klass.node, ast.ClassDef) and klass.module is not None and is_dataclass(klass.node):
@@ -299,7 +299,7 @@ def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
 
 
 def project_words(name: str, roots: Sequence[str], limit: int = 60) -> set[str]:
-    """Collect the words of a project's module and, recursively, of the modules it imports from the same package."""
+    """Collect the names and strings in a project's module and, recursively, in its imports from the same package."""
     top = name.split(".")[0]
     queue, words = [name], set()
     for name in queue:  # grows during the loop
@@ -324,7 +324,7 @@ def _imports(module: Module, node: ast.AST) -> list[str]:
     return []
 
 
-_NOT_SHORT = ("alchemy.pipeline",)  # its modules are part of the public names: itr, lst, output, ...
+_NOT_SHORT = ("alchemy.pipeline",)  # its module names (itr, lst, output, ...) are part of the public names
 _INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # wrappers created by alchemy itself
 _NOT_LISTED = tuple(f"alchemy.{name}" for name in ("util", "cli", "verify", "config", "scheduler", "questions"))
 
@@ -346,7 +346,7 @@ def parts(kind: str = "") -> list[Part]:
 
 
 def _is_part(part: Part) -> bool:
-    """Return whether a part is usable, not just a base class; a default type may be both."""
+    """Return whether a part is usable and not just a base class; a default type may be both."""
     return part.name not in _KIND_OF_CLASS or f"{part.module}.{part.name}" in DEFAULT_TYPES.values()
 
 

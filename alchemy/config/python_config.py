@@ -34,7 +34,7 @@ def _execute(tree: ast.Module, name: str) -> dict[str, Any]:
         exec(compile(tree, name, "exec"), values)  # the user has passed --allow-code
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # sys.exit() in a config is an error of the config too
+    except BaseException as error:  # sys.exit() in a config is a config error too
         line, frame = 0, error.__traceback__
         while frame is not None:
             line = frame.tb_lineno if frame.tb_frame.f_code.co_filename == name else line
@@ -44,7 +44,7 @@ def _execute(tree: ast.Module, name: str) -> dict[str, Any]:
 
 
 def _is_code(value: object) -> bool:
-    """Return whether a value is code used to build the config (a module, function or class), not a part of it."""
+    """Return whether a value is code that builds the config (a module, function or class) and not a part of it."""
     return isinstance(value, types.ModuleType) or callable(value) or type(value).__module__ == "__future__"
 
 

@@ -1,8 +1,8 @@
 """Resolve references in a config: `"${model.dim}"` is replaced by the value at that key, `$${` is a literal `${`.
 
-References are resolved when everything else is known. A string that consists of a single reference takes the value
-with its type, including tables and lists; inside a longer string the value is formatted as text. The config of a
-record contains final values, so text that looks like a reference is left alone there.
+References are resolved once everything else is known. A string that consists of a single reference becomes the
+value with its type, which may be a table or list; inside a longer string the value is formatted as text. The config of
+a record contains final values, so text that looks like a reference is left unchanged there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from alchemy.config.values import dotted_key
 from alchemy.errors import Problem
 
 MARK, ESCAPED = "${", "$${"
-LARGEST = 500_000  # values and characters: nested references could exhaust the memory
+LARGEST = 500_000  # limit on values and characters, since nested references could exhaust the memory
 _PIECE = re.compile(r"\$\$\{|\$\{(?P<key>[^{}]*)\}|\$\{")
 # keys whose references are needed by earlier loading steps
 _EARLY_KEYS, _EARLY_TABLE = ("type", "runner", "like"), ("task", "data")
@@ -28,7 +28,7 @@ _ESCAPE = "write $${ for the text itself"
 
 
 class _Place(NamedTuple):
-    """A string with a reference: its container, its key there, its path, and whether it is inside a dynamic value."""
+    """A string with a reference: its container, key and path, and whether it is inside a dynamic value."""
 
     node: Table | Array
     key: Any
@@ -45,11 +45,11 @@ class _Place(NamedTuple):
 
 
 class _NotReady(Exception):
-    """Raised if the value is not known yet: it is dynamic, or a seed that has not been drawn."""
+    """Raised if the value is not known yet, because it is dynamic or a seed that has not been drawn."""
 
 
 class _Unresolvable(Exception):
-    """Raised if the reference cannot be resolved; without a problem if the reason was already reported."""
+    """Raised if a reference cannot be resolved; `problem` is None if the reason was already reported."""
 
     def __init__(self, problem: Problem | None = None) -> None:
         super().__init__(problem)
@@ -57,14 +57,14 @@ class _Unresolvable(Exception):
 
 
 class References:
-    """The references of a document, resolved in place: first those that other steps need, then the others, and those
-    to dynamic values last."""
+    """The references in a document, resolved in place: first the references that other loading steps need, then the
+    others, and finally references to dynamic values."""
 
     def __init__(self, doc: Document, problems: list[Problem]) -> None:
         self.doc, self.problems = doc, problems
         self.early = True
         self.places = {place.path: place for place in _find_places(doc)}  # not resolved yet
-        self.active: list[Path] = []  # places being resolved; each is needed by the one before it
+        self.active: list[Path] = []  # places being resolved, each needed by the previous one
         self.clean: set[Path] = set()  # tables and lists without unresolved references
         self.failed: set[Path] = set()
         self.size = 0
@@ -76,9 +76,9 @@ class References:
                 self._try(place)
 
     def resolve(self) -> None:
-        """Resolve all references except those to dynamic values, see `resolve_dynamic`."""
+        """Resolve all references except references to dynamic values (see `resolve_dynamic`)."""
         self.early = False
-        # expansion may have moved some; a config without references still has none
+        # expansion may have moved references; a config without references still has none
         self.places = {place.path: place for place in _find_places(self.doc)} if self.places else {}
         for place in list(self.places.values()):
             self._try(place)
@@ -87,7 +87,7 @@ class References:
         """Resolve references to dynamic values."""
         for place in list(self.places.values()):
             self._try(place)
-        for place in self.places.values() if last else ():  # a seed that the config does not have
+        for place in self.places.values() if last else ():  # references to a seed that the config does not have
             self._report(place, "it is not known when the config is loaded", "give the config a seed")
 
     def _try(self, place: _Place) -> None:
@@ -171,7 +171,7 @@ class References:
             node, path, origin = here.text, here.path, here.origin
         if isinstance(node, Table | Array):
             if self.early and (isinstance(node, Table) or any(isinstance(item, Table | Array) for item in node)):
-                raise _NotReady  # it may still change
+                raise _NotReady  # the table may still change
             if isinstance(node, Table) and "dyn" in node:
                 raise _NotReady
             for inner in list(_find_places(node, path)) if path not in self.clean else ():
@@ -200,11 +200,11 @@ class References:
 
 
 def escape(node: Any) -> None:
-    """Escape all strings of a tree that contains only final values, so that resolving it changes nothing."""
+    """Escape all strings in a tree that contains only final values, so that resolving it has no effect."""
     for place in list(_find_places(node)):
         text = place.text.replace(MARK, ESCAPED)
         if isinstance(place.node, Table):
-            dict.__setitem__(place.node, place.key, text)  # keeps its origin
+            dict.__setitem__(place.node, place.key, text)  # keeps the origin of the value
         else:
             place.node[place.key] = text
 

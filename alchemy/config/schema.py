@@ -1,4 +1,4 @@
-"""Generate a JSON schema of config files for editors, with all tables and parts of alchemy."""
+"""Generate a JSON schema for config files, for use in editors, with all tables and parts of alchemy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DATA: Schema = {
 
 
 def schema() -> Schema:
-    """Return one schema for whole config files; project parts may have any keys."""
+    """Return one schema for whole config files, in which project parts may have any keys."""
     known = parts()
     properties: Schema = {key: schema_of(text) for key, text in SETTINGS.items()}
     properties["runner"] = {"type": "string", "examples": [p.path for p in known if "runner" in p.kinds]}
@@ -35,7 +35,7 @@ def schema() -> Schema:
     properties["optim"] = any_of(properties["optim"], _named_parts_schema("optim"))
     for path, kind in LISTS.items():
         if "." not in path:
-            properties[path] = any_of(_list_of(kind), {"type": "object"})  # a table changes the default plugins
+            properties[path] = any_of(_list_of(kind), {"type": "object"})  # a table modifies the default plugins
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
     properties |= {name: {"type": "object", "description": "read by a later version"} for name in LATER}
@@ -75,7 +75,7 @@ def _type_schema(part: Part, kind: str) -> Schema:
 
 
 def _kind_schema(kind: str, known: list[Part]) -> Schema:
-    """Return the schema of a kind: a `type` of alchemy must match that part, any other type may have any keys."""
+    """Return the schema of a kind: alchemy's types must match their part, and any other type may have any keys."""
     rules = [
         {"if": {"properties": {"type": _type_schema(p, kind)}, "required": ["type"]}, "then": part_schema(p, kind)}
         for p in known

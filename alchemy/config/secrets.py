@@ -1,7 +1,7 @@
-"""Secrets in a config: which settings are secret, how they are masked on disk, and how logs are redacted.
+"""Detect secrets in a config, mask them on disk, and redact them in logs.
 
 A masked value is `***pbkdf2:<salt>:<digest>`, followed by `:NAME` if it was read from the environment variable NAME.
-The digest can verify whether a value is the one used in a run; the value itself is not stored.
+The digest is used to verify that a value is the one used in a run; the value itself is not stored.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from alchemy.errors import Problem
 NAMES = ("token", "auth_token", "access_token", "hf_token")
 ENDINGS = ("password", "secret", "api_key")
 MASK = "***"
-MIN_LENGTH = 4  # shorter values occur in too many words to be redacted
+MIN_LENGTH = 4  # shorter values occur in too many words and are not redacted
 ROUNDS = 200_000  # slows down guessing short passwords from their digest
-MAX_DIGESTS = 20  # limit of secrets with a digest per config: each takes a tenth of a second
-ANYWHERE = "*"  # used instead of a variable name: not from a variable, and secret under any key
+MAX_DIGESTS = 20  # maximum number of secrets with a digest per config: each takes a tenth of a second
+ANYWHERE = "*"  # replaces the variable name if the value is not from a variable and is secret under any key
 _NUMBERS = {int, float, bool}
 _Node = dict[str, Any] | list[Any]
 _FORM = re.compile(r"\*\*\*(?:pbkdf2:([0-9a-f]{32}):([0-9a-f]{64})(?::(.+))?)?")
@@ -48,14 +48,14 @@ def is_secret_name(name: object) -> bool:
 
 
 def is_secret_recipe(path: Path, recipe: Mapping[str, Any]) -> bool:
-    """Return whether a setting read from an environment variable is secret, by its own or the variable's name."""
+    """Return whether a setting read from an environment variable is secret, based on its or the variable's name."""
     variable = str(recipe.get("name"))
     # unlike a setting such as pad_token, a variable with this suffix always contains a secret
     return is_secret_name(setting_of(path)) or is_secret_name(variable) or variable.lower().endswith("_token")
 
 
 # -- one value
-@functools.lru_cache(maxsize=256)  # one salt per value, so that masking a config twice gives the same text
+@functools.lru_cache(maxsize=256)  # one salt per value, so masking a config twice produces the same text
 def mask(value: str, variable: str = "") -> str:
     variable = "" if variable == ANYWHERE else variable
     salt = os.urandom(16).hex()
@@ -67,7 +67,7 @@ def is_masked(value: object) -> bool:
 
 
 def matches(masked: str, value: object) -> bool:
-    """Return whether `value` is the one that was masked."""
+    """Return whether `value` is the value that was masked."""
     form = _FORM.fullmatch(masked)
     return form is not None and form[1] is not None and isinstance(value, str) and _digest(form[1], value) == form[2]
 
@@ -91,14 +91,14 @@ def collect_secrets(doc: Document) -> None:
 def restore_secrets(doc: Document) -> None:
     """Restore the masked values of a document where possible, and record all its secrets.
 
-    A value is taken from the environment variable named in the mask, or from the secrets known to this process, and
-    only if the digest matches: a record cannot make a part read any other variable.
+    A value is restored from the environment variable named in the mask or from the secrets known to this process, but
+    only if the digest matches, so a record cannot make a part read any other variable.
     """
     collect_secrets(doc)
     for node, key, path, value in _strings(doc) if doc.masked else ():
         form = doc.masked.get(dotted_key(path), "")
         found = _find(form) if is_masked(value) and len(doc.masked) <= MAX_DIGESTS else value
-        if form and found is not None and not is_masked(found):  # it was masked, so it is secret whatever its name
+        if form and found is not None and not is_masked(found):  # it was masked, so it is secret regardless of its name
             _replace(node, key, found)
             named = is_secret_name(setting_of(path))
             doc.secrets[found] = _variable_of(form) or _known.get(found) or ("" if named else ANYWHERE)
@@ -119,7 +119,7 @@ def keep_secret(doc: Document, path: Path, value: object, made: object) -> None:
 
 
 def remember(secrets: Mapping[str, str]) -> None:
-    """Redact these values in all logs of this process; maps each value to its environment variable or ""."""
+    """Redact these values in all logs of this process; `secrets` maps each one to its environment variable or ""."""
     for value, variable in secrets.items():
         if value not in _known or (variable and not (variable == ANYWHERE and _known[value])):
             _known[value] = variable
@@ -127,7 +127,7 @@ def remember(secrets: Mapping[str, str]) -> None:
 
 
 def mask_secrets(table: _AnyTable) -> _AnyTable:
-    """Return a copy of a config with masked secrets; a secret that was read masked keeps its mask."""
+    """Return a copy of a config with masked secrets; a secret that was already masked in the file keeps its mask."""
     twin = copy.deepcopy(table)
     former = list(table.masked.values())[:MAX_DIGESTS] if isinstance(table, Document) else []
     found = [row for row in _strings(twin) if _is_secret(row[2], row[3]) and not is_masked(row[3])]
@@ -138,7 +138,7 @@ def mask_secrets(table: _AnyTable) -> _AnyTable:
 
 
 def as_written(doc: Document) -> dict[str, Any]:
-    """Return the values of a config as in its file: masked values stay masked."""
+    """Return the values of a config as in its file, where masked values stay masked."""
     data = doc.plain()
     for node, key, path, value in _strings(data):
         if _is_secret(path, value) and not is_masked(value):
@@ -156,7 +156,7 @@ def without_secrets(table: Table) -> dict[str, Any]:
 
 
 def missing_secrets(doc: Document) -> list[Problem]:
-    """Report masked values that could not be restored, because no part can use them."""
+    """Report masked values that could not be restored, since no part can use them."""
     problems = []
     for node, key, path, value in _strings(doc) if doc.masked else ():
         if is_masked(value):
@@ -169,13 +169,13 @@ def missing_secrets(doc: Document) -> list[Problem]:
 
 
 def changed_secrets(doc: Document) -> list[str]:
-    """Return the settings that were read masked and now have a different value."""
+    """Return the settings that were masked in the file and now have a different value."""
     values = {dotted_key(path): value for _, _, path, value in _strings(doc)}
     return [key for key, form in doc.masked.items() if key in values and not _agree(form, values[key])]
 
 
 def conceal(key: str, one: object, other: object) -> tuple[object, object, bool]:
-    """Return two values of a setting in printable form, and whether they are (probably) the same secret."""
+    """Return two values of a setting in printable form, and whether they are probably the same secret."""
     same = isinstance(one, str) and isinstance(other, str) and _agree(one, other)
     name = key.rpartition(".")[2]
     return mask_value(name, one), mask_value(name, other), same
@@ -198,7 +198,7 @@ def _agree(one: str, other: str) -> bool:
 
 
 def _strings(node: _Node, path: Path = ()) -> Iterator[tuple[_Node, Any, Path, str]]:
-    """Yield every non-empty string in a config: its container, its key there, its path, its value."""
+    """Yield every non-empty string in a config: its container, key, path and value."""
     if isinstance(node, list) and _NUMBERS.issuperset(map(type, node)):
         return  # fast path for long lists of numbers
     for key, item in node.items() if isinstance(node, dict) else enumerate(node):
@@ -243,7 +243,7 @@ def _find(masked: str) -> str | None:
 
 # -- text
 def hide(text: str) -> str:
-    """Redact the secret values of this process in a text."""
+    """Redact the secret values of this process in `text`."""
     pattern = _pattern() if _known else None
     return text if pattern is None else pattern.sub(MASK, text)
 
@@ -276,5 +276,5 @@ def _pattern() -> re.Pattern[str] | None:
 
 
 def _spellings(value: str) -> set[str]:
-    """Return a value as it appears in text: unchanged, and escaped as in Python and JSON strings."""
+    """Return the forms in which a value may appear in text: unchanged, or escaped as in Python and JSON strings."""
     return {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}

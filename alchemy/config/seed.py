@@ -1,4 +1,4 @@
-"""Determine the seed of a config: from the command line, the config, its Seeding plugin, or drawn at random."""
+"""Determine the seed of a config from the command line, the config or its Seeding plugin, or draw one at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expand short names of alchemy's parts: `type = "AdamW"` in `[optim]` means `"alchemy.optim.AdamW"`."""
+"""Expand the short names of alchemy's parts: `type = "AdamW"` in `[optim]` means `"alchemy.optim.AdamW"`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOMES = {
     "search": ("alchemy.generate",),
 }
 
-# keys in the tables of alchemy's parts that contain a part, or a list or table of parts
+# keys in the tables of alchemy's parts whose value is a part, or a list or table of parts
 _INNER = {
     **{key: key for key in ("encoder", "head", "network", "search", "tokenizer")},
     "source_tokenizer": "tokenizer",
@@ -54,7 +54,7 @@ _INNER = {
     "fields": "column",
     "pipes": "data pipe",
 }
-_AS_TEXT = ("tokenizer", "collate")  # kinds that a key may name without a table
+_AS_TEXT = ("tokenizer", "collate")  # kinds of part that a key may name without a table
 _BASES = {base for bases in KINDS.values() for base in bases} - set(DEFAULT_TYPES.values())
 _TORCH = {"optim": "torch.optim", "loss": "torch.nn"}
 
@@ -79,7 +79,7 @@ def expand_names(doc: Document, notes: list[Problem], roots: Sequence[str] = (".
 
 
 def resolve_name(word: str, kind: str) -> str:
-    """Return the import path of a short name; the name itself if it is unknown or ambiguous.
+    """Return the import path of a short name, or the name itself if it is unknown or ambiguous.
 
     >>> resolve_name("AdamW", "optim"), resolve_name("Map", "data pipe"), resolve_name("src.Own", "optim")
     ('alchemy.optim.AdamW', 'Map', 'src.Own')
@@ -89,7 +89,7 @@ def resolve_name(word: str, kind: str) -> str:
 
 
 def explain_name(word: str, kind: str) -> tuple[str, str]:
-    """Explain why a short name does not name a part of this kind, and return a message and a hint."""
+    """Return a message and a hint that explain why a short name does not refer to a part of this kind."""
     paths = _paths_of(word, kind) if word.isidentifier() else []
     if paths:
         return f"{word!r} is ambiguous: {len(paths)} parts have this name", f"write {' or '.join(map(repr, paths))}"
@@ -107,7 +107,7 @@ def explain_name(word: str, kind: str) -> tuple[str, str]:
 
 
 def as_table(key: str, value: object) -> str:
-    """Return a hint if a key has the name of a part instead of its table, e.g. `head = "CNN"`."""
+    """Return a hint if the value of a key is the name of a part instead of its table, e.g. `head = "CNN"`."""
     if key not in _INNER or not isinstance(value, str):
         return ""
     names = names_of(_INNER[key])
@@ -148,7 +148,7 @@ def _public_names(home: str) -> tuple[str, ...]:
 
 
 def _is_loss(doc: Document, roots: Sequence[str]) -> bool:
-    """Return whether `[criterion]` names a part: an old-style model may read it with its own names."""
+    """Return whether `[criterion]` names a part, since an old-style model may read it with its own names."""
     part = find(str(doc.table("model").get("type", "")), roots)
     if part is None:
         return False
@@ -181,7 +181,7 @@ def _expand_inside(table: Table, section: str, notes: list[Problem]) -> None:
 
 
 def _report_unknown(node: Table | Array, kind: str, section: str) -> Iterator[Problem]:
-    """Report an unknown short name nested in a part; `check` reports those of the sections."""
+    """Report an unknown short name nested in a part; `check` reports unknown names in sections."""
     if isinstance(node, Table) and isinstance(word := node.get("type"), str) and "." not in word:
         message, hint = explain_name(word, kind)
         yield Problem(message, node.where("type"), section, hint)

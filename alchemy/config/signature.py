@@ -1,4 +1,4 @@
-"""Read the parameters of a constructor, and the words its code uses, from a syntax tree."""
+"""Read the parameters of a constructor, and the names and strings in its code, from a syntax tree."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _function_parameters(node: _Function, module: Module, *, bound: bool = False
 
 @lru_cache(maxsize=1024)  # called for every part; callers do not modify the result
 def literal_value(text: str) -> Any:
-    """Return the value of a default written as a literal; None for anything else."""
+    """Return the value of a default written as a literal, or None for anything else."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError):
@@ -137,7 +137,7 @@ def _names_init(item: ast.Assign) -> bool:
 
 
 def fields_of(node: ast.ClassDef, module: Module) -> dict[str, Param | None]:
-    """Return the fields of a dataclass or named tuple; None for fields that are not constructor parameters."""
+    """Return the fields of a dataclass or named tuple, with None for fields that are not constructor parameters."""
     found: dict[str, Param | None] = {}
     for item in node.body:
         match item:
@@ -173,7 +173,7 @@ def _param(name: str, annotation: ast.expr | None, default: ast.expr | None, mod
 
 
 def _expand_alias(name: str, module: Module | None, depth: int = 0) -> str:
-    """Expand a type alias used in an annotation: one defined in the module, or imported from alchemy."""
+    """Expand a type alias used in an annotation if it is defined in the module or imported from alchemy."""
     bound = module.names.get(name) if module is not None and depth < 4 else None
     if isinstance(bound, Import) and bound.attr and bound.module.startswith("alchemy."):
         place = locate(bound.module, ())

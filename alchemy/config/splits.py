@@ -22,14 +22,14 @@ _OWN = ("processor", "batch_size")  # keys used by the expansion itself
 _SHARED = ("kind", "marks", "pair")  # keys shared by the task and its processor
 _BATCHES = ("batch_size", "batch_sampler", "max_sentences", "max_tokens")
 _HOLD_OUT, _EVALUATE = "alchemy.pipeline.lst.HoldOut", "alchemy.pipeline.sched.EvalEEPipeline"
-_DEFAULT_BATCHES = {"batch_size": 32}  # used if the task declares nothing
+_DEFAULT_BATCHES = {"batch_size": 32}  # used if the task does not declare `batches`
 
 
 def expand_splits(doc: Document, notes: list[Problem], roots: Sequence[str]) -> None:
     """Add a table to `[task.datasets]` for each split in `[task.data]`.
 
-    The task declares the `processor` that reads the files and the size of its `batches` as class attributes; the config
-    may name another processor. A project's task that declares no processor reads the table itself.
+    The task declares the `processor` that reads the files and the size of its `batches` as class attributes. The config
+    may name a different processor. A project's task that declares no processor reads the table itself.
     """
     task = doc.table("task")
     data = task.get("data")
@@ -70,12 +70,12 @@ def _share_settings(task: Table, data: Table, plan: _Plan, part: Part | None) ->
         if key in task and key not in data and key != "pair" and plan.part is not None and plan.part.param(key):
             data.put(key, copy_tree(task[key]), task.origin_of(key))
         elif key in data and key not in task and part is not None and part.param(key):
-            # the processor names the column of the second text; the task only needs to know that there is one
+            # the processor names the column of the second text; the task only needs to know whether there is one
             task.put(key, bool(data[key]) if key == "pair" else copy_tree(data[key]), data.origin_of(key))
 
 
 def _merge_datasets(task: Table, splits: dict[str, Table], notes: list[Problem]) -> None:
-    """Merge `[task.datasets]` into the expansion; a split may set another kind of batches."""
+    """Merge `[task.datasets]` into the expansion; a split may use a different batch option."""
     own = task.table("datasets")
     datasets = Table(origin=own.origin)
     for name, table in splits.items():
@@ -128,7 +128,7 @@ class _Plan:
         return splits
 
     def _sort_keys(self) -> tuple[list[str], list[str]]:
-        """Return the keys for the processor and those for the loader; report all others."""
+        """Return the keys for the processor and the keys for the loader, and report all others."""
         reads, loads = [], []
         for key in self.data:
             if key in SPLITS or key in _OWN:
@@ -154,7 +154,7 @@ class _Plan:
         self._note(f"neither {short} nor the loader takes {key!r}", key, hint)
 
     def _reader(self, name: str, reads: list[str]) -> Table:
-        """Return the processor of a split: shared keys and its file; a table adds settings for this split only."""
+        """Return the table of a split's processor: shared keys, its file, and settings from its own table, if any."""
         value, origin = self.data[name], self.data.origin_of(name)
         pipe = Table(origin=origin)
         pipe.put("type", self.processor, self.data.origin_of("processor"))
@@ -173,7 +173,7 @@ class _Plan:
         table.put(key, copy_tree(self.data[key]), self.data.origin_of(key))
 
     def _batch(self, table: Table, name: str) -> None:
-        """Set the batch size; evaluation, which keeps no gradients, uses twice the size."""
+        """Set the batch size; evaluation uses twice the size, because it stores no gradients."""
         given = [key for key in _BATCHES if key in self.data and (name == "train" or key not in NOT_INHERITED)]
         if given and given != ["batch_size"]:
             return
@@ -188,7 +188,7 @@ class _Plan:
 
     # -- held-out shares
     def _shares(self) -> dict[str, float]:
-        """Return the share of the training data that each split without its own files holds out."""
+        """Return the share of the training data that is held out for each split without its own files."""
         found: dict[str, float] = {}
         for name in SPLITS:
             value = self.data.get(name)
@@ -229,7 +229,7 @@ _FORMS = ('write train = "data/train.csv"', "write a path, or a share of the tra
 
 
 def _parse_share(value: object) -> float | None:
-    """Return the share that a value specifies; a number that `--set` put in place of a path is still a string."""
+    """Return the share that a value specifies; a number that `--set` substitutes for a path is still a string."""
     if isinstance(value, str):
         try:
             return float(value) if value[:1] in ".0" else None

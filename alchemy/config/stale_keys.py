@@ -1,4 +1,4 @@
-"""Drop keys that a changed `type` leaves behind and that the new part does not accept, with a note."""
+"""Drop keys left over from a previous `type` that the new part does not accept, with a note."""
 
 from __future__ import annotations
 

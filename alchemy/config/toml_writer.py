@@ -1,6 +1,6 @@
-"""Write configs as TOML that reads back equal, keeping the order and comments of the original file.
+"""Write configs as TOML that parses to equal values, keeping the order and comments of the original file.
 
-The output is TOML 1.0, which any reader accepts. None is written as `{ none = true }`, see `alchemy.config.values`.
+The output is TOML 1.0, which any reader accepts. None is written as `{ none = true }` (see `alchemy.config.values`).
 A comment belongs to the key or element below it or on the same line, and is dropped with it. A comment inside a
 multi-line inline table moves above the table. Comments are lost if a line starts with a comma.
 """
@@ -52,7 +52,7 @@ def format_inline(value: object) -> str:
 
 
 def is_same(one: object, other: object, *, ordered: bool = False) -> bool:
-    """Return whether two values have equal types and contents (nan equals nan) and, if `ordered`, key order."""
+    """Return whether two values have equal types, contents (nan equals nan) and, if `ordered`, the same key order."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = list(one) == list(other) if ordered else one.keys() == other.keys()
         return keys and all(is_same(item, other[key], ordered=ordered) for key, item in one.items())
@@ -62,7 +62,7 @@ def is_same(one: object, other: object, *, ordered: bool = False) -> bool:
 
 
 class _Writer:
-    """Writes data with the comments of an older text, and with its formatting where nothing has changed."""
+    """Writes data with the comments of an older text, and with its formatting where the values are unchanged."""
 
     def __init__(self, source: str) -> None:
         self.source, self.layout = source, scan_toml(source)
@@ -71,13 +71,13 @@ class _Writer:
 
     def document(self, data: dict[str, Any]) -> str:
         first = next(iter(self.layout.above), ())
-        self.parts.append(self.layout.above.pop(first, "").rstrip(" \t").removesuffix("\n"))  # kept without the key
+        self.parts.append(self.layout.above.pop(first, "").rstrip(" \t").removesuffix("\n"))  # kept if the key is gone
         self.body(data, (), ())
         text = "".join([*self.parts, self.layout.tail]).strip("\n")
         return f"{text}\n" if text else ""
 
     def body(self, table: dict[str, Any], name: tuple[str, ...], at: Path) -> None:
-        """Write the keys of a table, which is at the path `at` of the older text if it exists there."""
+        """Write the keys of a table; `at` is its path in the older text, if it exists there."""
         later = [key for key, value in table.items() if self.has_header(value, (*at, key))]
         for key, value in table.items():
             if key not in later:
@@ -90,12 +90,12 @@ class _Writer:
                     self.table("[[%s]]", item, (*name, key), place)
 
     def has_header(self, value: object, at: Path) -> bool:
-        """Return whether a value is written under a `[header]`: as before, or as a new table."""
+        """Return whether a value is written under a `[header]`, as in the older text or because it is a new table."""
         if isinstance(value, dict):
             return not is_spelling(value) and at not in self.layout.spans
         if not isinstance(value, list) or not value or at in self.layout.spans:
             return False
-        if not isinstance(self.old.get(at), list):  # a new list, or a table of changes that became a list
+        if not isinstance(self.old.get(at), list):  # a new list, or a delta table that became a list
             return False
         return all(isinstance(item, dict) and not is_spelling(item) for item in value)
 
@@ -117,7 +117,7 @@ class _Writer:
         return f"{above}{head}{self.value(value, at, pad)}{comma}{self.layout.beside.get(at, '')}"
 
     def value(self, value: object, at: Path, pad: str) -> str:
-        """Format a value, unchanged values as before; lists of tables and long lists get one element per line."""
+        """Format a value, or keep its text if unchanged; lists of tables and long lists get one element per line."""
         old, raw = self.old.get(at), self.source[slice(*self.layout.spans.get(at, (0, 0)))]
         if raw and not self.blanks(at) and is_same(value, old, ordered=True):
             return raw
@@ -167,7 +167,7 @@ def _read_back(text: str) -> Any:
 
 
 def toml_source(doc: Mapping[str, Any]) -> str:
-    """Return the TOML text that a mapping came from, if known: our document or one of tomlkit."""
+    """Return the TOML text that a mapping came from, if it is a `Document` or a tomlkit document."""
     if isinstance(doc, Document):
         return doc.source
     return str(methodcaller("as_string")(doc)) if type(doc).__module__ == "tomlkit.toml_document" else ""

@@ -1,4 +1,4 @@
-"""The config as a tree of plain values that record where they came from."""
+"""A config as a tree of plain values that records where each value came from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Origin(NamedTuple):
         return self.at if isinstance(self.at, int) else line_of(*self.at)
 
     def below(self, key: str | int) -> Origin:
-        """Return the origin of a key in the table that came from here."""
+        """Return the origin of a key in a table with this origin."""
         if isinstance(self.at, int):
             return self
         return Origin(self.file, Place(self.at.lines, (*self.at.path, key)), foreign=self.foreign)
@@ -62,7 +62,7 @@ class Table(dict[str, Any]):
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, origin: Origin = CODE) -> None:
         self.origin = origin
-        # only origins that differ from the table's; those of deleted keys are kept
+        # only origins that differ from the table's; the origins of deleted keys are kept
         self.origins: dict[str, Origin] = {}
         for key, value in data.items() if data else ():
             self.put(str(key), value, origin)
@@ -72,7 +72,7 @@ class Table(dict[str, Any]):
         return (self.origins.get(key) or self.origin.below(key)) if key in self else self.origin
 
     def where(self, key: str = "") -> str:
-        """Return `file:line` of a key, or of the table itself together with its command-line overrides."""
+        """Return the `file:line` of a key, or of the table itself together with its command-line overrides."""
         place = str(self.origin_of(key))
         changed = [] if key or self.origin.kind == COMMAND_LINE.kind else list(_overridden_keys(self))
         return f"{place} and the command line ({', '.join(changed)})" if changed else place
@@ -83,7 +83,7 @@ class Table(dict[str, Any]):
         return found if isinstance(found, Table) else Table(origin=self.origin)
 
     def put(self, key: str, value: object, origin: Origin) -> None:
-        """Set a key with an origin."""
+        """Set a key and its origin."""
         super().__setitem__(key, _wrap(value, origin))
         self.origins[key] = origin
 
@@ -165,7 +165,7 @@ class Document(Table):
         self.warnings: list[Problem] = []  # `notes` and the warnings of the check, reported by the run
         self.trained_at: Any = None  # `symbols.TrainedAt` of the tested weights, if known from a record
         self.weights = ""  # description of the tested weights: folder, epoch and update
-        self.parent = ""  # id of the record that they come from
+        self.parent = ""  # id of the record that the weights come from
         super().__init__(data, origin=origin)
 
     @property
@@ -175,7 +175,7 @@ class Document(Table):
 
 
 def build_tree(data: Mapping[str, Any], origin: Origin, *, kind: type[Table] = Table) -> Table:
-    """Build a tree from nested plain data; its root comes from `origin`."""
+    """Build a tree from nested plain data; `origin` is the origin of its root."""
     table = kind(origin=origin)
     for key, item in data.items():
         dict.__setitem__(table, key, _build_node(item, origin, key))
@@ -193,7 +193,7 @@ def _build_node(item: object, origin: Origin, key: str | int) -> object:
 
 
 def _overridden_keys(table: Table, path: Path = ()) -> Iterator[str]:
-    """Yield the keys of a table and its subtables set on the command line; without values, which may be secret."""
+    """Yield the keys in a table and its subtables that were set on the command line, without their values (secrets)."""
     for key, value in table.items():
         origin = table.origins.get(key)
         if origin is not None and origin.kind == COMMAND_LINE.kind:
@@ -203,7 +203,7 @@ def _overridden_keys(table: Table, path: Path = ()) -> Iterator[str]:
 
 
 def copy_tree(node: Any) -> Any:
-    """Return a copy of a tree with the same values and origins; scalars are returned as they are."""
+    """Return a copy of a tree with the same values and origins; scalars are returned unchanged."""
     if isinstance(node, Table):
         table = Table(origin=node.origin)
         table.origins = node.origins.copy()
@@ -218,7 +218,7 @@ def copy_tree(node: Any) -> Any:
 
 
 def is_flat(items: Iterable[object]) -> bool:
-    """Return whether a list contains only scalars, by exact type, since trees consist of known classes."""
+    """Return whether a list contains only scalars; exact types are compared, since trees consist of known classes."""
     return set(map(type, items)).isdisjoint((dict, list, tuple, Table, Array))
 
 

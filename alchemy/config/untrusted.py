@@ -22,7 +22,7 @@ from alchemy.trust import CONFIG, record_of
 
 CODE_KEYS = ("type", "runner", *NAMES_CODE)  # keys whose value is imported by alchemy's parts
 
-# library classes: the package in which a config names them, and the prefix of their source module
+# library classes: the package that configs import them from, and the prefix of their source module
 CLASSES = {"torch.nn": "torch.nn.modules.", "torch.optim": "torch.optim."}
 TRANSFORMERS = re.compile(r"transformers\.[A-Z]\w*(Model|For[A-Z]\w*)")
 TORCHVISION, TIMM = "torchvision.models", "timm.create_model"
@@ -47,12 +47,12 @@ PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth"
 _HUBS = ("hf-hub:", "hf_hub:", "local-dir:")  # prefixes with which timm.create_model loads pickles
 # values that make a library run code
 UNSAFE = {"trust_remote_code": True, "allow_pickle": True, "weights_only": False}
-COMPILER = ("backend", "options")  # of torch.compile: these select programs to start
+COMPILER = ("backend", "options")  # options of torch.compile that select programs to start
 
-DEEPEST = 20  # components of an import path
-LOADS = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")  # keys with which it loads pickles
+DEEPEST = 20  # maximum number of components in an import path
+LOADS = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")  # keys with which timm loads pickles
 
-# keys that contain paths to write to or to copy into the record, and the parts that have them
+# keys with paths to write to or to copy into the record, and the parts that have these keys
 PATHS = {"log_dir": "FileLogger", "paths": "Backup"}
 
 
@@ -67,7 +67,7 @@ def vet(doc: Document, user_dir: str) -> list[Problem]:
 
 
 def reject_recipes(table: Table) -> list[Problem]:
-    """Reject recipes and bases, which refer to other files and the environment; records contain only values."""
+    """Reject recipes and bases, which refer to other files and the environment, since records contain only values."""
     found: list[Problem] = []
     for path, value, origin in _values(table):
         names_file = path == ("base",) or (path[0] == "variant" and path[2:] == ("base",))
@@ -99,7 +99,7 @@ def _values(node: Table | Array, path: Path = ()) -> Iterator[tuple[Path, Any, O
 
 
 def _rejection_reason(doc: Document, path: Path, value: Any, user_dir: str) -> str:
-    """Return why an untrusted value is rejected, or ""."""
+    """Return why an untrusted value is rejected, or "" if it is allowed."""
     key = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
     if path[:2] == ("task", "datasets") and len(path) == 3 and not re.fullmatch(r"[\w-]+", key):
         return f"the name of the split {key!r} is part of file names"
@@ -134,7 +134,7 @@ def _leaves_directory(text: str) -> bool:
 
 
 def _runs_code(text: str, user_dir: str) -> bool:
-    """Return whether importing a string would execute a file; a project's part may do so for any key."""
+    """Return whether importing a string would execute a file; a project's part may import the value of any key."""
     pieces, roots = text.split("."), (os.path.dirname(os.path.abspath(user_dir)),)
     if not is_import_path(text):
         return False
@@ -148,7 +148,7 @@ def _runs_code(text: str, user_dir: str) -> bool:
 
 
 def _has_name(pieces: list[str], roots: tuple[str, ...]) -> bool:
-    """Return whether a module may define a name; `test.csv` is a file, since Python's package `test` has no `csv`."""
+    """Return whether a module may define a name; `test.csv` is a file, since Python's `test` package has no `csv`."""
     found = lookup(".".join(pieces[:-1]), pieces[-1], roots)
     return not (isinstance(found, Gap) and found.reason in ("module", "name"))
 
@@ -180,7 +180,7 @@ def is_allowed(dotted: str, user_dir: str) -> bool:
     head, _, name = dotted.rpartition(".")
     if head == TORCHVISION:
         found = lookup(head, name, (), base="")
-        missing = isinstance(found, Gap) and found.reason == "module"  # the check reports that it is not installed
+        missing = isinstance(found, Gap) and found.reason == "module"  # the check reports the missing library
         return missing or (isinstance(found, Class) and found.dotted.startswith(f"{TORCHVISION}."))
     for package, home in CLASSES.items():
         if head == package or f"{head}.".startswith(home):
@@ -190,13 +190,13 @@ def is_allowed(dotted: str, user_dir: str) -> bool:
 
 
 def _is_part(part: Part) -> bool:
-    """Return whether it is a part of alchemy that a config can name, not just any function or class."""
-    trial = part.module.startswith("alchemy.verify.")  # used by alchemy's own subprocesses; may kill them
+    """Return whether this is an alchemy part that a config can name, not just any function or class."""
+    trial = part.module.startswith("alchemy.verify.")  # for alchemy's own subprocesses, which these parts may kill
     return part.ours and not part.function and not trial and bool(part.kinds or part.registered)
 
 
 def _is_own(pieces: list[str], user_dir: str) -> bool:
-    """Return whether a class or function is defined in the project's package, not just imported there."""
+    """Return whether a class or function is defined in the project's package and not just imported there."""
     package = os.path.abspath(user_dir)
     if pieces[0] != os.path.basename(package) or record_of(package):
         return False

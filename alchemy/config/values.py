@@ -1,4 +1,4 @@
-"""The value types of a config, and how to write those that a format does not support.
+"""The value types of a config, and how to write values that a format does not support.
 
 `{ none = true }` is None, and `{ toml = "1979-05-27" }` is the TOML value in the string: a date or an infinity in
 JSON, or a table that would otherwise be read as one of these forms.
@@ -17,7 +17,7 @@ from alchemy.config.line_numbers import BARE_KEY, DEEPEST, Path, scan_toml
 from alchemy.errors import ConfigError, Problem
 
 _SCALARS = (bool, int, float, str, datetime.datetime, datetime.date, datetime.time, type(None))
-# types that need no conversion, unlike their subclasses, e.g. numbers of tomlkit and numpy
+# types that need no conversion, unlike their subclasses, such as tomlkit and numpy numbers
 _EXACT = frozenset(_SCALARS) - {str}
 
 
@@ -28,7 +28,7 @@ class Parsed:
     data: dict[str, Any]
     lines: Mapping[Path, int] = field(default_factory=dict)
     source: str = ""
-    digest: str = ""  # of the file content
+    digest: str = ""  # hash of the file content
 
 
 def fail(message: str, *, where: str = "", section: str = "", hint: str = "") -> Never:
@@ -36,7 +36,7 @@ def fail(message: str, *, where: str = "", section: str = "", hint: str = "") ->
 
 
 def _at(name: str, lines: Mapping[Path, int], path: Path) -> str:
-    """Return `file:line` of the value at `path`, or of the nearest enclosing table."""
+    """Return the `file:line` of the value at `path`, or of the nearest enclosing table."""
     line = line_of(lines, path)
     return f"{name}:{line}" if line else name
 
@@ -138,7 +138,7 @@ def _is_plain(value: object) -> bool:
 
 
 def from_tomlkit(value: object) -> object:
-    """Unwrap an item of tomlkit; return any other value unchanged."""
+    """Unwrap a tomlkit item; return any other value unchanged."""
     return methodcaller("unwrap")(value) if type(value).__module__.startswith("tomlkit") else value
 
 
@@ -166,7 +166,7 @@ def _unwrap_scalar(value: object) -> object:
 
 
 def is_spelling(table: Mapping[str, Any]) -> bool:
-    """Return whether a table is a form for another value, such as `{ none = true }`."""
+    """Return whether a table represents another value, as `{ none = true }` does."""
     return len(table) == 1 and (table.get("none") is True or isinstance(table.get("toml"), str))
 
 

@@ -1,4 +1,4 @@
-"""Read the vocabulary sizes of both sides of a translation from their files."""
+"""Read the source and target vocabulary sizes of a translation task from files."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _vocabulary_size(side: str, layout: Layout) -> int:
     if tokenizer is not None:
         return _tokenizer_size(tokenizer) if isinstance(tokenizer, str) else 0
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
-    pipes = [pipe for pipe in pipes if not pipe.is_a("ParallelText")]  # its sides are columns
+    pipes = [pipe for pipe in pipes if not pipe.is_a("ParallelText")]  # in ParallelText, the sides are columns
     paths = [path for pipe in pipes if isinstance(path := pipe.table.get(side), str)]
     return int(_read(Path(f"{paths[0]}{_CORPUS}")).get("vocabulary", 0)) if paths else 0
 
 
 def _tokenizer_size(folder: str) -> int:
-    """Return the size of an alchemy tokenizer; for other classes 0, since they would have to be imported."""
+    """Return the size of an alchemy tokenizer, or 0 for other classes, which would have to be imported."""
     from alchemy.text.base import MANIFEST, load_tokenizer  # slower than the rest of the check
 
     home = Path(os.path.expanduser(folder))

@@ -42,12 +42,12 @@ def digest_of(value: object, above: tuple[int, ...] = ()) -> bytes:
 
 
 def _add(digest: Any, value: object, above: tuple[int, ...]) -> None:
-    """Feed a value to the hash. `above` contains the ids of its enclosing containers, to detect cycles."""
+    """Update the hash with a value. `above` contains the ids of its enclosing containers, to detect cycles."""
     if isinstance(value, Tensor):
         _add_tensor(digest, value)
     elif isinstance(value, np.ndarray | np.generic):
         digest.update(f"array {value.dtype} {value.shape}".encode())
-        if value.dtype.hasobject:  # the bytes would be addresses
+        if value.dtype.hasobject:  # the bytes would be memory addresses
             _add(digest, value.tolist(), above)
         else:
             digest.update(value.tobytes())
@@ -82,6 +82,6 @@ def _decompose(value: object, above: tuple[int, ...]) -> tuple[str, Iterable[Any
         return f"set {len(value)}", sorted(digest_of(item, above) for item in value)
     if isinstance(value, NAMED):
         return f"name {value.__module__}.{value.__qualname__}", ()
-    # the state that a copy would get: the repr of an object may contain its address
+    # use the state that a copy would receive, because the repr of an object may contain its address
     state = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
     return "object", [list(part) if isinstance(part, Iterator) else part for part in state]

@@ -15,9 +15,9 @@ from alchemy.seeds import Generators, derive, mix, reseed, set_current_sample
 
 
 class EpochPosition(NamedTuple):
-    """The batch at which an epoch starts, and the rank and number of the processes that read it."""
+    """The batch at which an epoch starts, the rank of this process, and the number of processes."""
 
-    start: int = 0  # in batches of all processes
+    start: int = 0  # number of batches, counted over all processes
     rank: int = 0
     ranks: int = 1
     per_device: bool = False  # each batch goes to one process, instead of being split among all of them
@@ -50,12 +50,12 @@ class Ids(list[Any]):
 
 
 def count_batches(samples: int, size: int, drop_last: bool) -> int:
-    """Return the number of batches of `size` that `samples` samples make."""
+    """Return the number of batches of size `size` in `samples` samples."""
     return samples // size if drop_last else -(-samples // size)
 
 
 class BatchOrder:
-    """The batches of an epoch as lists of sample indices, with random access to any start position."""
+    """The batches of an epoch as lists of sample indices; iteration can start at any batch."""
 
     total: int  # number of samples in the dataset
 
@@ -63,7 +63,7 @@ class BatchOrder:
         raise NotImplementedError
 
     def left_out(self, seed: int) -> list[int]:
-        """Return the samples that are in no batch."""
+        """Return the samples that are not in any batch."""
         raise NotImplementedError
 
     def from_batch(self, start: int, seed: int) -> Iterator[list[int]]:
@@ -72,7 +72,7 @@ class BatchOrder:
 
 
 class EqualBatches(BatchOrder):
-    """Batches of a fixed size, with the samples in order or shuffled by the seed of the epoch."""
+    """Batches of a fixed size, with the samples in order or shuffled with the seed of the epoch."""
 
     def __init__(self, samples: int, size: int, *, shuffle: bool, drop_last: bool) -> None:
         self.total, self.size, self.shuffle, self.drop_last = samples, size, shuffle, drop_last
@@ -117,9 +117,9 @@ NOTHING = StepSamples(None, [], False)  # a step in which only other processes h
 class ShardedBatchSampler:
     """A batch sampler that yields the batches of one process and records them in `issued`.
 
-    Each batch is split among the processes, so that an update has the same samples for any number of processes. With
+    Each batch is split among the processes, so that an update uses the same samples for any number of processes. With
     `per_device`, whole batches are distributed round-robin. A process without samples gets a copy of another process's
-    batch that is marked as not real: it takes part in the update with a count of zero.
+    batch, marked as not real, and takes part in the update with a count of zero.
     """
 
     def __init__(self, batches: BatchOrder | Iterable[Iterable[Any]], place: EpochPosition, seed: int) -> None:
@@ -127,7 +127,7 @@ class ShardedBatchSampler:
         self.issued: deque[StepSamples] = deque()
 
     def coverage(self) -> tuple[int | None, list[int]]:
-        """Return the number of samples, and those that the epoch leaves out; None if a custom sampler chooses them."""
+        """Return the number of samples (None with a custom sampler), and the samples that the epoch leaves out."""
         if not isinstance(self.batches, BatchOrder):
             return None, []
         return self.batches.total, self.batches.left_out(self.seed)
@@ -189,7 +189,7 @@ def _make_step(pieces: list[list[Any]], own: list[Any]) -> StepSamples:
 def _isolate_rng(batches: Iterable[Iterable[Any]], seed: int) -> Iterator[Iterable[Any]]:
     """Yield the batches of a custom sampler with an isolated state of the global random number generators.
 
-    The numbers that the sampler draws depend only on the seed, and drawing them does not affect other code.
+    The random numbers that the sampler draws depend only on the seed, and drawing them does not affect other code.
     """
     generators = Generators()
     outside = generators.state_dict()
@@ -230,7 +230,7 @@ class Single:
 
 
 class Unpack:
-    """The collate function for `Single`: takes the sample out of its list."""
+    """The collate function for `Single`, which unwraps the sample from its list."""
 
     def __init__(self, collate: Any) -> None:
         self.collate = collate
@@ -238,5 +238,5 @@ class Unpack:
     def __call__(self, samples: list[Any]) -> Any:
         sample = samples[0]
         if self.collate is default_convert and type(sample) is dict and all(map(torch.is_tensor, sample.values())):
-            return dict(sample)  # same result as default_convert, ten times faster
+            return dict(sample)  # same result as default_convert, but ten times faster
         return self.collate(sample)

@@ -18,7 +18,7 @@ from alchemy.registry import Registrable, build, construct
 
 
 class CollateFn(Registrable):
-    """Base class of collate functions, set in a config as `collate_fn = { type = "..." }`."""
+    """Base class for collate functions, set in a config as `collate_fn = { type = "..." }`."""
 
     multiple = 1  # lengths are rounded up to a multiple of this; token budgets take it into account
 
@@ -26,7 +26,7 @@ class CollateFn(Registrable):
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, batch)")
 
     def multiple_of(self, field: str) -> int:
-        """Return the `multiple` of a single field."""
+        """Return the `multiple` for a single field."""
         return self.multiple
 
 
@@ -57,7 +57,7 @@ class DefaultCollateFn(CollateFn):
 
     @staticmethod
     def extend_tensor(tensor: Tensor, extended_shape: Sequence[int], fill: float = 0) -> Tensor:
-        """Return a tensor of `extended_shape` that starts with `tensor` and is filled with `fill`."""
+        """Return a tensor of `extended_shape` that starts with `tensor` and is otherwise filled with `fill`."""
         extended = tensor.new_full(tuple(extended_shape), fill)
         extended[tuple(map(slice, tensor.shape))] = tensor
         return extended
@@ -65,14 +65,14 @@ class DefaultCollateFn(CollateFn):
 
 @CollateFn.register()
 class Pad(CollateFn):
-    """Stacks numbers, and pads lists and arrays of numbers to the longest; other fields become lists.
+    """Stacks numbers, and pads lists and arrays of numbers to the longest one; other fields become lists.
 
-    `value` is the padding value of all fields, `values` sets it for single fields:
+    `value` is the padding value for all fields, and `values` sets it for individual fields:
     `{ type = "alchemy.data.collate.Pad", values = { labels = -100 } }`. By default, each field is padded with the value
     that the dataset's `padding()` returns for it, or with 0. `multiple` rounds lengths up, `left` pads on the left, and
     `lengths` names a new field for the true lengths. If all lists of a field are empty in a batch, the field stays a
-    list unless the config or the dataset defines its padding. `fields` configures single fields with a table of
-    `alchemy.data.columns.Padded` or of another column type.
+    list unless the config or the dataset defines its padding. `fields` configures individual fields, each
+    with a table for `alchemy.data.columns.Padded` or another column type.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Pad(CollateFn):
             raise AlchemyError(f"Pad: the samples have no field {absent[0]!r}", hint=hint)
 
     def _collate_field(self, name: str, values: list[Any]) -> dict[str, Any]:
-        """Return the entries of the batch for a field."""
+        """Return the batch entries for a field."""
         if name in self.fields:
             return self.fields[name](name, values)
         if name not in self.dataset_fields and all(isinstance(value, LISTS) and not value for value in values):
-            return {name: values}  # they may be lists of strings as well
+            return {name: values}  # they may also be lists of strings
         made = self.dataset_fields.get(name, self.others).pad(name, values)
         return {name: values} if made is None else made
 
@@ -142,7 +142,7 @@ class Pad(CollateFn):
             out[self.lengths] = rows[[*configured, *(name for name in rows if rows[name].any()), *rows][0]]
 
     def _column(self, name: str, table: Any) -> Column:
-        """Build the column of a field; keys missing from its table default to the settings of all fields."""
+        """Build the column of a field; keys missing from its table default to the settings for all fields."""
         if isinstance(table, Column):
             return table
         if "type" in table:
@@ -167,7 +167,7 @@ def _merge_tables(values: Mapping[str, float], fields: Mapping[str, Any]) -> dic
 
 
 def _check_new(names: Iterable[str], taken: Collection[str], whence: str) -> None:
-    """Raise if a new field would replace another one."""
+    """Raise if a new field would replace an existing one."""
     twice = [name for name in names if name in taken]
     if twice:
         text = f"Pad: the batch would have two fields {twice[0]!r}, one of them {whence}"

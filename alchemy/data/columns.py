@@ -18,18 +18,18 @@ CHANNELS = (1, 3, 4)  # grayscale, RGB, RGBA
 
 
 class Column(Registrable):
-    """Base class of columns, which collate one field; set as `fields.NAME = { type = ".." }` of a collate function."""
+    """Base class for columns, which collate one field; set in a collate function as `fields.NAME = { type = ".." }`."""
 
     multiple = 1  # lengths are rounded up to a multiple of this
 
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
-        """Return the entry of the batch for the field `name`, and any further fields derived from its values."""
+        """Return the batch entry for the `name` field, and any further fields derived from its values."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, name, values)")
 
 
 @Column.register()
 class Padded(Column):
-    """Pads rows of numbers to the longest, or with `fixed` to `max_length`; single numbers become a vector.
+    """Pads rows of numbers to the longest row, or to `max_length` if `fixed`; single numbers become a vector.
 
     `lengths`, `mask`, `causal` and `previous` name further fields that are derived from the rows.
     """
@@ -127,7 +127,7 @@ class Padded(Column):
 
 @Column.register()
 class Image(Column):
-    """Stacks images of the same size as floats `[batch, channels, height, width]`; bytes are divided by `scale`.
+    """Stacks images of the same size as floats `[batch, channels, height, width]`; byte values are divided by `scale`.
 
     `layout` is the layout of each image; an image with two dimensions has one channel. Then `mean` is subtracted, and
     the result is divided by `std`; both have one number per channel.
@@ -188,8 +188,8 @@ class Image(Column):
 class Spans(Column):
     """Pads lists of `[start, end, label]` with `value` to `[batch, longest, 3]` and adds a field with their counts.
 
-    Labels are integers, or strings that are replaced by their index in `labels`. The field of counts is named after
-    the field with `_count` appended, unless `count` names it.
+    Labels are integers, or strings that are replaced by their index in `labels`. The counts are stored in a field
+    named after the original one with `_count` appended, unless `count` sets the name.
     """
 
     def __init__(self, *, value: int = -1, labels: Annotated[list[str], Distinct()] = [], count: str = "") -> None:
@@ -204,7 +204,7 @@ class Spans(Column):
 
     def _to_array(self, name: str, number: int, spans: Any) -> np.ndarray:
         try:
-            # operator.index accepts integers only: 0.7 would become 0
+            # operator.index only accepts integers; int() would turn 0.7 into 0
             triples = [
                 [operator.index(start), operator.index(end), self._label_index(label)] for start, end, label in spans
             ]
@@ -230,10 +230,10 @@ class Kept(Column):
 
 
 def _causal_mask(real_BT: Tensor) -> Tensor:
-    """Return which positions each position may attend to: itself and all earlier ones that are not padding."""
+    """Return which positions each position may attend to: itself and all earlier positions that are not padding."""
     size = real_BT.shape[1]
     before_TT = torch.ones(size, size, dtype=torch.bool).tril()
-    # padding attends to itself: a softmax over an empty set would be NaN
+    # padding attends to itself, because a softmax over an empty set would be NaN
     return (before_TT & real_BT[:, None, :]) | torch.eye(size, dtype=torch.bool)
 
 

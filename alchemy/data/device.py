@@ -29,7 +29,7 @@ def batch_to_device(batch: Any, device: torch.device | str, non_blocking: bool =
     if isinstance(batch, dict):
         moved = {key: batch_to_device(value, device, non_blocking) for key, value in batch.items()}
         return moved if type(batch) is dict else _rebuild_dict(batch, moved)
-    if isinstance(batch, list | tuple) and not isinstance(batch, PackedSequence):  # a tuple that moves itself
+    if isinstance(batch, list | tuple) and not isinstance(batch, PackedSequence):  # a tuple with its own `to` method
         return _rebuild_sequence(batch, [batch_to_device(item, device, non_blocking) for item in batch])
     if batch is None or isinstance(batch, str | bytes | int | float):
         return batch

@@ -17,7 +17,7 @@ UNSPLIT = (
 
 
 class EpochBatches:
-    """The batches of an epoch. Counts steps, and gives every process the same number of steps."""
+    """Iterates over the batches of an epoch and counts steps; all processes have the same number of steps."""
 
     def __init__(self, loader: Loader, group: ProcessGroup, *, limit: int = 0) -> None:
         self.loader, self.group = loader, group
@@ -25,8 +25,8 @@ class EpochBatches:
         self.done = place.start // place.ranks if place.per_device and loader.index_sampler is not None else place.start
         self.total = self._agree_on_total(_count_steps(loader, self.done, limit))
         self._limit = limit
-        self.exhausted = False  # whether the data was read to its end
-        self._filler: Any = None  # a batch for steps in which only other processes have one left
+        self.exhausted = False  # whether the data has been read to the end
+        self._filler: Any = None  # a batch for steps in which only other processes have batches left
 
     def _agree_on_total(self, total: int | None) -> int | None:
         """Return the largest total of all processes, because the shares of a stream differ in length."""
@@ -37,7 +37,7 @@ class EpochBatches:
 
     @property
     def last(self) -> bool:
-        """Whether this is the last step of the epoch, as far as the length of the data is known."""
+        """Whether this is the last step of the epoch; always False if the length of the data is unknown."""
         return self.total is not None and self.done >= self.total
 
     @property
@@ -64,7 +64,7 @@ class EpochBatches:
         while self.group.any((batch := next(own, None)) is not None):
             self.loader.last_samples = UNKNOWN if batch is not None else NOTHING
             self._filler = batch if batch is not None else self._filler
-            # in a resumed run, the last batch of this process may lie before the start
+            # in a resumed run, the last batch of this process may precede the start position
             yield self.loader.skipped if self._filler is None else self._filler
 
 

@@ -21,7 +21,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.optional_packages import import_package
 
 COMPRESSED = (".gz", ".xz", ".lzma", ".bz2", ".zst")
-# raised when reading damaged files; the errors of zstandard are missing because it may not be installed
+# raised when reading damaged files; zstandard's errors are not listed because it may not be installed
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -93,7 +93,7 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
 def lines_of(path: Path, encoding: str) -> list[str]:
     """Return all lines of a file, including text after the last newline; much faster than `read_lines`.
 
-    A lone carriage return does not end a line: inside a sentence, it would misalign the two sides of parallel text.
+    A lone carriage return does not end a line, because it would misalign the two sides of parallel text.
     """
     with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
         lines = file.read().replace("\r\n", "\n").split("\n")
@@ -175,13 +175,13 @@ def _suggest_encoding(path: str | Path) -> str:
 
 
 def _find_undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:
-    """Return the line of the first bytes that cannot be decoded, and the reason.
+    """Return the line number of the first bytes that cannot be decoded, and the reason.
 
     Text is decoded in blocks that end after the current line, so the bytes are read again to find the line.
     """
     line = 1
     with contextlib.suppress(AlchemyError, *DAMAGED, LookupError, UnicodeError), open_bytes(path) as file:
-        # translates all three kinds of line ends, as text files do
+        # translates all three kinds of line endings, as text mode does
         decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=True)
         while True:
             block, state = file.read(2**16), decoder.getstate()
@@ -198,7 +198,7 @@ def _find_undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None
 
 
 def check_file(path: object) -> Path:
-    """Return the path of a readable file; raise an error if there is none."""
+    """Return `path` as a Path; raise an error if it is not a readable file."""
     if not isinstance(path, str | os.PathLike):
         raise AlchemyError(f"expected a file name, got {path!r}", hint="set 'datapipe' to a list of paths")
     path = _expand_user(path)
@@ -227,7 +227,7 @@ def expand(paths: object) -> list[Path]:
 
 
 def _expand_user(path: str | os.PathLike[str]) -> Path:
-    """Replace a leading `~` with the home folder, unless the path exists as it is."""
+    """Replace a leading `~` with the home folder, unless the path exists unexpanded."""
     return Path(path if os.path.exists(path) else os.path.expanduser(path))
 
 

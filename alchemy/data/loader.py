@@ -56,9 +56,9 @@ PIN_FROM_BYTES = 4 * 2**30
 
 
 class Loader(DataLoader[Any]):
-    """A torch DataLoader that seeds its pipes, supports `len` of data split among workers, and locates errors.
+    """A torch DataLoader that seeds its pipes, supports `len` for data split among workers, and locates errors.
 
-    `index_sampler` is the batch sampler of data with an index; it is None for a stream.
+    `index_sampler` is the batch sampler for data with an index; it is None for a stream.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class Loader(DataLoader[Any]):
             yield batch
 
     def _iter_stream(self) -> Iterator[Any]:
-        """Yield the batches of a stream, after reading and skipping those before the start position."""
+        """Yield the batches of a stream, after reading and discarding the batches before the start position."""
         if self.place.start:
             logger.info("reading the stream up to batch {}, where training resumes", self.place.start)
         batches = self._start()
         for number in itertools.count():
             if not self.num_workers:
-                # random numbers of the pipes must not depend on those that the model draws in between
+                # the pipes' random numbers must not depend on how many the model draws in between
                 reseed(derive(self.seed, "stream", number))
             try:
                 batch = next(batches)
@@ -139,15 +139,15 @@ class Loader(DataLoader[Any]):
 
     @property
     def real(self) -> bool:
-        """Whether the last batch belongs to this process; otherwise it only keeps the processes in step."""
+        """Whether the last batch belongs to this process; otherwise it only keeps the processes in sync."""
         return self.last_samples.real
 
     def digest(self, batch: Any) -> bytes | None:
-        """Return a hash of a batch whose indices are unknown; None if they are known."""
+        """Return a hash of a batch whose indices are unknown, or None if the indices are known."""
         return content_digest(batch) if self.own is None else None
 
     def coverage(self) -> tuple[int | None, list[int]]:
-        """Return the number of samples, and those that the epoch leaves out; None if the number is unknown."""
+        """Return the number of samples (None if unknown), and the samples that the epoch leaves out."""
         return (None, []) if self.index_sampler is None or not self.in_order else self.index_sampler.coverage()
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ class Loader(DataLoader[Any]):
         return total
 
     def _read(self, index_sampler: ShardedBatchSampler) -> Iterator[Any]:
-        """Read batches like torch does without workers, at half the overhead, which matters for small models."""
+        """Read batches as torch does without workers, but with half the overhead, which matters for small models."""
         fetch = make_fetcher(self.dataset)
         for ids in index_sampler:
             yield self.collate_fn(fetch(ids))
@@ -184,12 +184,12 @@ class Loader(DataLoader[Any]):
 
 
 def get_dataloader(dataset: Any, seed: int = 0, *, place: EpochPosition = WHOLE, **kwargs: Any) -> Loader:
-    """Return the loader of a dataset; keyword arguments are the same as for `torch.utils.data.DataLoader`.
+    """Return the loader for a dataset; accepts the keyword arguments of `torch.utils.data.DataLoader`.
 
     `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.
-    The order depends only on `seed`, both for samplers and for shuffling pipes, with any number of workers; pass a
+    The order of samplers and shuffling pipes depends only on `seed`, not on the number of workers; pass a
     different seed for each epoch. Without `batch_size`, each sample is already a batch, unless `max_tokens` or
-    `max_sentences` is set, which batches samples of similar length (`alchemy.data.token_budget`).
+    `max_sentences` is set; these options batch samples of similar length (see `alchemy.data.token_budget`).
     """
     options = {key: plain(value) for key, value in kwargs.items()}
     check_arguments(dataset, options, place.ranks)
@@ -207,7 +207,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: EpochPosition = WHOLE,
             raise AlchemyError(text, hint="use a class, such as torch.utils.data.RandomSampler")
     if options.get("pin_memory") is None:
         options["pin_memory"] = _should_pin()
-    assign_ranks(dataset, place.rank, place.ranks)  # before its length is read, which is that of the share
+    assign_ranks(dataset, place.rank, place.ranks)  # before its length is read, because that is the length of the share
     index_sampler = None
     if isinstance(dataset, IterableDataset):
         options.setdefault("batch_size", None)
@@ -298,7 +298,7 @@ def _unwrap_worker_error(error: AlchemyError) -> AlchemyError:
 
 
 def _empty_error(loader: Loader) -> AlchemyError:
-    """Return an error that names the first pipe without output."""
+    """Return an error that names the first pipe that has no output."""
     stages = peek(loader.dataset, 1)
     empty = next((stage.name for stage in stages if not stage.items), stages[-1].name)
     batches = members(loader if loader.index_sampler is None else loader.index_sampler.batches)

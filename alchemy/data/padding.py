@@ -16,7 +16,7 @@ from torch import Tensor
 from alchemy.errors import AlchemyError
 
 LISTS = (list, tuple)
-# built-in number types and their dtypes; floats become torch's default, the dtype of a model's weights
+# built-in number types and their dtypes; floats become torch's default dtype, which model weights use
 PLAIN = {int: np.int64, float: np.float32, bool: np.bool_}
 NUMBERS = (bool, int, float, np.number, np.bool_)
 FLOATS = (float, np.floating)
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     def pad(
         self, *, value: float = 0, multiple: int = 1, left: bool = False, length: int = 0, name: str = ""
     ) -> Tensor:
-        """Return a tensor padded to the longest row, and at least to `length`, rounded up to `multiple`."""
+        """Return a tensor padded to the longest row, but at least to `length`, and to a multiple of `multiple`."""
         if self.lengths is None:
             return torch.from_numpy(self.flat)
         longest = max(max(self.lengths), length)
@@ -125,7 +125,7 @@ def can_represent(dtype: torch.dtype, value: float) -> bool:
 
 
 def field_at(name: str, number: int) -> str:
-    """Return the description of a value in messages."""
+    """Return the description of a value for messages."""
     return f"the field {name!r} of sample {number}"
 
 
@@ -181,7 +181,7 @@ def _join_arrays_alike(arrays: Sequence[np.ndarray]) -> Rows | None:
 def _plain_numbers(items: Sequence[Any], kind: type, alike: bool = False) -> np.ndarray | None:
     """Return numbers of one type as an array; None if one has another type or is too large.
 
-    `alike` means that all are known to have the type.
+    `alike` means that all items are known to have this type.
     """
     try:
         if kind is int:  # array("q") checks the type of each item itself
@@ -211,7 +211,7 @@ def _join_arrays(name: str, values: Sequence[Any], value: float, left: bool) -> 
 
 
 def _copy_to_corner(array: np.ndarray, out: np.ndarray, left: bool) -> np.ndarray:
-    """Copy an array to the corner of one that is at least as large in every dimension."""
+    """Copy an array to a corner of another array that is at least as large in every dimension."""
     corner = [slice(size - n, size) if left else slice(n) for n, size in zip(array.shape, out.shape, strict=True)]
     out[tuple(corner)] = array
     return out
@@ -240,7 +240,7 @@ def _list_to_array(item: object, kinds: set[type], name: str, number: int) -> np
         raise _too_large(name, number, item)
     if array.dtype != np.float64:
         return _convert_array(array, name, number)
-    try:  # torch's default, the dtype of a model's weights
+    try:  # torch's default dtype, which model weights use
         with np.errstate(over="raise"):
             return array.astype(np.float32)
     except FloatingPointError as error:
@@ -306,7 +306,7 @@ def _torch_dtype(dtype: np.dtype) -> torch.dtype:
 
 
 def not_numeric(name: str, values: Sequence[Any]) -> AlchemyError:
-    """Return the error for a field that must be numeric; it names the first sample that is not."""
+    """Return the error for a field that must be numeric, naming the first sample with another value."""
     number = next(number for number, value in enumerate(values) if as_array(value, name) is None)
     return AlchemyError(
         f"{field_at(name, number)} is not numeric: {value_text(values[number])}",

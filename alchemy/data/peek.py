@@ -108,7 +108,7 @@ def _read_stage(pipe: Any, n: int, seed: int) -> Stage:
 
 
 def _iter_samples(pipe: Any, seed: int) -> Iterator[Any]:
-    """Read samples like a loader does, seeding the random numbers of each sample with an index."""
+    """Read samples as a loader does; if the data has an index, seed the random numbers of each sample."""
     if not has_index(pipe):
         yield from pipe
         return

@@ -1,4 +1,4 @@
-"""Inspect and configure chains of data pipes: links, seeds, shares of workers."""
+"""Inspect and configure chains of data pipes: links, seeds, worker shares."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _share: contextvars.ContextVar[tuple[int, int] | None] = contextvars.ContextVar(
 class Order:
     """Random numbers for a pipe that depend on (seed, pass over the data) and are the same in every worker.
 
-    The loader seeds a pipe that has one as `self.order`. The numbers must not depend on the worker: if a pipe shuffles
-    before the data is split, workers with different orders would lose and repeat samples.
+    The loader seeds the Order that a pipe stores as `self.order`. The numbers must not depend on the worker: if a pipe
+    shuffles before the data is split, workers with different orders would lose and repeat samples.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Order:
 
 
 class Link:
-    """The interface of a link in a chain, with its defaults.
+    """The interface of a link in a chain, with default implementations.
 
     Data pipes are links. `link_of` adapts other datasets, such as those of torch, and lists.
     """
@@ -50,7 +50,7 @@ class Link:
     order: Order | None = None
     collate: Callable[[Any], Any] | None = None  # its own collate function
     multiple: int = 1  # `collate` pads rows to a multiple of this
-    digest: str | None = None  # identifies the samples when a run resumes
+    digest: str | None = None  # identifies the samples when a run is resumed
 
     def sources(self) -> list[Any]:
         """Return the datasets that it reads from."""
@@ -59,7 +59,7 @@ class Link:
         return [source for source in above if source is not None]
 
     def lengths(self) -> Mapping[str, np.ndarray]:
-        """Return the lengths of the samples by field, as far as they are known without reading the samples."""
+        """Return the lengths of the samples by field, for fields whose lengths are known without reading samples."""
         return {}
 
     def where(self, index: int) -> str:
@@ -67,13 +67,13 @@ class Link:
         return f"sample {index}"
 
     def padding(self) -> dict[str, int]:
-        """Return the padding value of each field, by default as the previous pipes define it."""
+        """Return the padding value of each field; by default, the values defined by the previous pipes."""
         above = [link_of(source) for source in reversed(self.sources())]
         return {name: value for link in above for name, value in link.padding().items()}
 
 
 class _Adapter(Link):
-    """Adapts a dataset that is not a pipe, using its attributes that have the same names as those of a link."""
+    """Adapts a dataset that is not a pipe, using its attributes that match the attributes of a link."""
 
     def __init__(self, data: object) -> None:
         for name, default in vars(Link).items():
@@ -83,7 +83,7 @@ class _Adapter(Link):
 
 
 def link_of(data: object) -> Link:
-    """Return any kind of data as a link."""
+    """Return a link for any kind of data."""
     return data if isinstance(data, Link) else _Adapter(data)
 
 
@@ -166,7 +166,7 @@ def acting_as(worker: int, workers: int) -> Iterator[None]:
 
 
 def find_splitter(dataset: object) -> Any:
-    """Return the nearest pipe that splits the data among workers; None if there is none."""
+    """Return the nearest pipe that splits the data among workers, or None."""
     return next(filter(_splits, walk(dataset)), None)
 
 
@@ -176,12 +176,12 @@ def is_unsplit(dataset: object) -> bool:
 
 
 def count_splits(dataset: object) -> int:
-    """Return how many pipes of one branch split the data among workers; more than one loses samples."""
+    """Return how many pipes of one branch split the data among workers; more than one would lose samples."""
     return _splits(dataset) + max(map(count_splits, link_of(dataset).sources()), default=0)
 
 
 def has_worker_length(dataset: object) -> bool:
-    """Return whether `len` of the chain depends on the worker: true if all `__len__` up to the split are alchemy's."""
+    """Return whether the chain's `len` depends on the worker: true if alchemy defines all `__len__` up to the split."""
     pipe: object = dataset
     while isinstance(pipe, Link) and not _splits(pipe):
         lengths = [kind.__module__ for kind in type(pipe).__mro__ if "__len__" in vars(kind)]
@@ -204,5 +204,5 @@ def members(pipe: object) -> Mapping[str, Any]:
 
 
 def title(pipe: object) -> str:
-    """Return the name of a pipe in messages: its import path."""
+    """Return the name of a pipe for messages: its import path."""
     return f"{type(pipe).__module__}.{type(pipe).__qualname__}"

@@ -15,12 +15,12 @@ from alchemy.errors import AlchemyError
 from alchemy.progress import Bar
 from alchemy.seeds import preserve_rng_state, reseed, sample_has_drawn, set_current_sample
 
-Lengths = dict[str, np.ndarray]  # of every sample, by field; the first field is the primary sort key
+Lengths = dict[str, np.ndarray]  # lengths of all samples by field; the first field is the primary sort key
 _memory: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
 def lengths_of(dataset: Any, of: str | Sequence[str] = (), asked_by: str = "max_tokens") -> Lengths:
-    """Return the lengths of the fields `of`, by default of the fields whose lengths the dataset provides."""
+    """Return the lengths of the fields in `of`; by default, all lengths that the dataset provides."""
     fields = (of,) if isinstance(of, str) and of else tuple(of)
     known = _known_lengths(dataset)
     if known and all(field in known for field in fields):
@@ -36,7 +36,7 @@ def lengths_of(dataset: Any, of: str | Sequence[str] = (), asked_by: str = "max_
 
 
 def memory_of(dataset: Any) -> dict[Any, Any]:
-    """Return a dict for results computed from a dataset, kept as long as the dataset exists; a list has none."""
+    """Return a dict for results computed from a dataset, kept as long as the dataset exists; not kept for a list."""
     try:
         return _memory.setdefault(dataset, {})
     except TypeError:

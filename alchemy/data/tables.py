@@ -26,7 +26,7 @@ FORMATS = {
 
 
 class BadRow(Exception):
-    """A malformed row; `below` is the offset of the wrong line from the first line of the row."""
+    """A malformed row; `below` is the offset of the faulty line from the first line of the row."""
 
     def __init__(self, text: str, below: int = 0) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class TableFormat:
-    """The format of a table; settings left at their default follow from the file extension."""
+    """The format of a table; settings left at their default are determined by the file extension."""
 
     format: FormatName = ""
     delimiter: str = ""
@@ -98,7 +98,7 @@ class OpenTable:
 
 
 def _suggest_format(names: list[str]) -> str:
-    """Suggest another format if the first row looks as if it was parsed with the wrong one."""
+    """Suggest another format if the first row looks as if it was parsed with the wrong format."""
     if names and names[0].lstrip().startswith("{"):
         return 'the rows are JSON; set format = "jsonl"'
     for mark, escaped in ((";", ";"), ("\t", "\\t"), ("|", "|"), (",", ",")):
@@ -174,7 +174,7 @@ def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[
         reader = csv.reader(file, delimiter=delimiter, strict=True, **quoting)
         columns, empty = 0, []
         while True:
-            line = reader.line_num + 1  # the first line of the row: a quoted cell may span several
+            line = reader.line_num + 1  # the first line of the row; a quoted cell may span several lines
             try:
                 with readable(path, line, encoding):
                     row = next(reader, None)
@@ -205,7 +205,7 @@ def is_blank(text: str) -> bool:
 
 
 def _peek(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, Iterator[tuple[int, Any]]]:
-    """Return the first row of a type, and an iterator over all rows."""
+    """Return the first row of the given type, and an iterator over all rows."""
     head = []
     for line, row in rows:
         head.append((line, row))
@@ -215,7 +215,7 @@ def _peek(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, It
 
 
 def _check_widths(rows: Iterator[tuple[int, Any]], width: int, header: bool) -> Iterator[tuple[int, Any]]:
-    """Replace rows with a wrong number of cells, e.g. because of a delimiter inside text, by a BadRow."""
+    """Replace rows that have the wrong number of cells, e.g. due to a delimiter inside text, with a BadRow."""
     for line, row in itertools.islice(rows, int(header), None):
         uneven = isinstance(row, list) and len(row) != width
         yield line, BadRow(f"{len(row)} cells, expected {width} as in the first row") if uneven else row

@@ -16,7 +16,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 
 SchemeName = Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"]  # "": none
 
-# the letters of (first, inner, last, only) of a span
+# the letters for the first, inner, last and only token of a span
 LETTERS = {"BIO": "BIIB", "IOB1": "IIII", "BIOES": "BIES", "BMES": "BMES", "BILOU": "BILU"}
 PLAIN = {
     "BIO": {"B": "B", "I": "I"},
@@ -26,7 +26,7 @@ PLAIN = {
 
 
 class Scheme:
-    """A tagging scheme. `begins` makes an inner tag without a preceding first tag begin a span.
+    """A tagging scheme. With `begins`, an inner tag without a preceding first tag begins a span.
 
     >>> Scheme("BIO").spans(["B-PER", "I-PER", "O", "B-LOC"])
     [[0, 2, 'PER'], [3, 4, 'LOC']]
@@ -42,7 +42,7 @@ class Scheme:
         self.begins = begins or name == "IOB1"
 
     def read(self, tag: str) -> tuple[str, str]:
-        """Return the letter and the type of a tag; raise BadRow if the scheme does not have it."""
+        """Return the letter and the type of a tag; raise BadRow if it is not in the scheme."""
         return _read(self.name, tag)
 
     def may_follow(self, before: str, tag: str) -> bool:
@@ -98,7 +98,7 @@ class Scheme:
         return Scheme("BIOES").tags(self.spans(tags), len(tags))
 
     def all_tags(self, types: Sequence[str]) -> list[str]:
-        """Return all possible tags: `O`, then those of each type."""
+        """Return all possible tags: `O`, then the tags of each type."""
         letters = list(dict.fromkeys(("B" if self.name == "IOB1" else "") + LETTERS[self.name]))
         return ["O", *(f"{letter}-{kind}" for kind in types for letter in letters)]
 

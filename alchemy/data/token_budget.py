@@ -28,11 +28,11 @@ class Truncatable:
 class Budget(BatchOrder):
     """Batches of samples of similar length, with at most `max_tokens` tokens each, including padding.
 
-    Samples are sorted by the lengths of their fields, first field first. Each seed shuffles samples of equal lengths,
-    and the batches. The sizes of the batches are therefore the same in every epoch, and their number is known in
-    advance. `required_batch_size_multiple` reduces larger batches to a multiple of this number of samples. `multiple`
-    is the multiple of tokens to which rows are padded, for all fields or per field. Without `sort_by_length`, samples
-    stay in the order of the data.
+    Samples are sorted by the lengths of their fields, starting with the first field. The seed only shuffles the batches
+    and samples of equal lengths, so batch sizes are the same in every epoch and the number of batches is known in
+    advance. The sizes of larger batches are rounded down to a multiple of `required_batch_size_multiple`. Rows are
+    padded to a multiple of `multiple` tokens, which may be set for all fields or per field. Without `sort_by_length`,
+    samples stay in the order of the data.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Budget(BatchOrder):
     ) -> None:
         of = multiple if isinstance(multiple, Mapping) else dict.fromkeys(lengths, multiple)
         limits = _limits_of(lengths, of, max_tokens, max_length, tokens_of)
-        self.limits = limits if too_long == "truncate" else {}  # samples have to be truncated to these
+        self.limits = limits if too_long == "truncate" else {}  # samples are truncated to these lengths
         if self.limits:
             lengths = {name: _truncate(column, limits[name]) for name, column in lengths.items()}
         small = {name: _shrink_dtype(column) for name, column in lengths.items()}
@@ -152,7 +152,7 @@ def _truncate(lengths: np.ndarray, limit: int | None) -> np.ndarray:
 
 
 def _padded_width(lengths: np.ndarray, multiple: int) -> np.ndarray:
-    """Return the width of the padded rows; an empty sample takes a row too."""
+    """Return the width of the padded rows; an empty sample also takes up a row."""
     return lengths if multiple == 1 else -(-np.maximum(lengths, 1).astype(np.int64) // multiple) * multiple
 
 

@@ -1,6 +1,6 @@
-"""Export trained models to formats of other programs."""
+"""Export trained models to the formats of other programs."""
 
 from __future__ import annotations
 
-# values of `--format`, and the import path of their Exporter, imported on demand
+# the values of `--format` and the import paths of their exporters, which are imported on demand
 EXPORTERS = {"ctranslate2": "alchemy.export.ctranslate2.CTranslate2"}

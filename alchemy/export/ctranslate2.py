@@ -1,4 +1,4 @@
-"""Export translation Transformers to CTranslate2, and check the texts they generate."""
+"""Export translation Transformers to CTranslate2, and check the text that the export generates."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from alchemy.text import Tokenizer
 
 LINES = 200  # sentences in the check
 BEAM = 5  # beam size of the check
-TIE = 1e-4  # maximum difference of scores that count as equal
-BLEU = 0.5  # maximum change with int8
+TIE = 1e-4  # maximum difference between scores that count as equal
+BLEU = 0.5  # maximum change in BLEU with int8
 BLOCK = 20  # sentences per batch
 
 
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
 @runtime_checkable
 class TranslationTask(Protocol):
-    """Interface of translation tasks."""
+    """Interface for translation tasks."""
 
     special: Special
     source_tokenizer: Tokenizer
@@ -115,7 +115,7 @@ class CTranslate2(Exporter[Pair]):
         self.task.target_tokenizer.save(folder / "target")
 
     def load(self, folder: Path, writer: TextGenerator | None = None, *, rescore: bool = False) -> Engine:
-        """Load the export as an engine that generates texts like `writer`, by default as in the check."""
+        """Load the export as an engine that generates the same text as `writer` (default: the check's generator)."""
         if writer is None:
             beam = min(BEAM, max_beam(self.network.out.out_features))
             writer = TextGenerator(BeamSearch(beam=beam), self.task.special, Limits())
@@ -147,7 +147,7 @@ class CTranslate2(Exporter[Pair]):
 
 
 def _compare(own: Hypothesis, found: Sequence[Hypothesis], rated: Hypothesis) -> str:
-    """Compare the results for a sentence; `rated` is our own text with its CTranslate2 score.
+    """Compare the results for a sentence; `rated` is our own output with its CTranslate2 score.
 
     >>> own, other = Hypothesis([5, 1], [], -0.5), Hypothesis([6, 1], [], -0.50001)
     >>> _compare(own, [own], own), _compare(own, [other], own), _compare(own, [], own)

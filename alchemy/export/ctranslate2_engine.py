@@ -1,4 +1,4 @@
-"""Generate texts with CTranslate2, and with our own search where CTranslate2 may find others."""
+"""Generate text with CTranslate2, or with our own search if CTranslate2 might return different results."""
 
 # B sentences
 
@@ -19,15 +19,15 @@ from alchemy.nn.sequences import Rows
 from alchemy.nn.transformer import Transformer
 
 NO_PENALTY = 1e-30  # practically 0; with exactly 0, CTranslate2 may end a search too early
-RATED = 64  # texts per scoring batch
+RATED = 64  # outputs per scoring batch
 
 
 class Engine:
-    """An exported model that generates the same texts as `writer` does with the original network.
+    """An exported model that generates the same text as `writer` does with the original network.
 
-    CTranslate2 has a single maximum length per batch, truncates texts there without an end token, and normalizes scores
-    without forbidden tokens. So it searches without length limits, and a sentence is left to `writer` if a text of the
-    beam violates its limits. With `rescore`, the scores of the texts are recomputed over all tokens.
+    CTranslate2 has a single maximum length per batch, truncates longer outputs without adding an end token, and
+    normalizes scores without forbidden tokens. The engine therefore searches without length limits, and `writer`
+    handles a sentence if any output violates its limits. With `rescore`, scores are recomputed over all tokens.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Engine:
 
     @torch.no_grad()
     def generate(self, rows: Rows) -> list[list[Hypothesis]]:
-        """Return the texts of our own search."""
+        """Return the results of our own search."""
         steps = DecodingSteps(self.network, rows)
         return self.writer(steps, rows.lengths_B, longest=self.network.longest)
 
     def translate(self, rows: Rows) -> list[list[Hypothesis]]:
-        """Return all texts of CTranslate2's beam; none for a sentence where `writer` might find others."""
+        """Return all outputs in CTranslate2's beam, or none for a sentence if `writer` might return different ones."""
         limits = self.writer.limits
         most_B = limits.most(rows.lengths_B).clamp_max(self.places - 1)
         cut, sources = int(most_B.max()) + 1, token_names(rows)
@@ -70,7 +70,7 @@ class Engine:
         return self.translator.translate_batch(
             sources,
             beam_size=self.search.beam,
-            num_hypotheses=self.search.beam,  # the worst of them shows when the search ended
+            num_hypotheses=self.search.beam,  # the worst hypothesis shows when the search ended
             length_penalty=self.search.length_penalty or NO_PENALTY,
             suppress_sequences=self.never or None,
             max_input_length=0,
@@ -81,7 +81,7 @@ class Engine:
         )
 
     def score(self, sources: Sequence[list[str]], texts: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """Return the texts with CTranslate2's scores, normalized over all tokens."""
+        """Return the outputs with CTranslate2's scores, normalized over all tokens."""
         targets = [list(map(str, text.tokens[:-1])) for text in texts]
         results = self.translator.score_batch(list(sources), targets, max_input_length=0, max_batch_size=RATED)
         return [
@@ -135,9 +135,9 @@ def _unsupported(feature: str) -> AlchemyError:
 
 
 def _is_within(texts: Sequence[Hypothesis], most: int, least: int) -> bool:
-    """Return whether a search without limits stayed within them: no text is too long or too short.
+    """Return whether a search without limits stayed within the limits: no output is too long or too short.
 
-    The search ended with its longest text. If that exceeds the limit, some hypotheses should have ended earlier.
+    The search ended with its longest output. If it exceeds the limit, some hypotheses should have ended earlier.
     """
     lengths = [len(text.tokens) for text in texts]
     return bool(lengths) and max(lengths) <= most and min(lengths) > least

@@ -33,7 +33,7 @@ class _Layout(NamedTuple):
 
 
 def import_ctranslate2() -> Any:
-    """Import the package ctranslate2 on demand."""
+    """Import the `ctranslate2` package on demand."""
     return import_package("ctranslate2", "the engine ctranslate2")
 
 
@@ -74,7 +74,7 @@ def digest(network: Transformer, special: Special) -> str:
 
 
 def build_spec(network: Transformer, special: Special) -> Any:
-    """Return the specification of a network. Tokens are named by their ids, since spellings may repeat."""
+    """Return the specification of a network. Tokens are named by their ids, since their text may not be unique."""
     specs, layout = import_package("ctranslate2.specs", "the engine ctranslate2"), _get_layout(network)
     spec = specs.TransformerSpec.from_config(
         (len(network.encoder), len(network.decoder)),

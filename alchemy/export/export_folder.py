@@ -17,7 +17,7 @@ MANIFEST = "alchemy.json"
 
 
 class Export(NamedTuple):
-    """An export folder, its agreement with the model, and whether it existed before."""
+    """An export folder, its agreement with the model, and whether it already existed."""
 
     folder: Path
     agreement: Agreement
@@ -70,7 +70,7 @@ def _is_complete(folder: Path, manifest: dict[str, Any]) -> bool:
 
 
 def _check_replaceable(folder: Path, manifest: dict[str, Any]) -> None:
-    """Raise an error if the folder contains anything but an export."""
+    """Raise an error if the folder contains anything other than an export."""
     if folder.is_file() or (_list_files(folder) and not (folder / MANIFEST).is_file()):
         raise AlchemyError(f"{folder} exists and is not an export", hint="remove it, or choose another folder")
     for name in _hash_files(folder) if manifest else ():

@@ -1,7 +1,7 @@
-"""Batched beam search, with results per sentence that do not depend on the batch."""
+"""Batched beam search; the results for a sentence do not depend on the rest of its batch."""
 
 # B sentences, G groups of a sentence, K hypotheses of a group, R = G K rows of a sentence, N = B R rows, V vocabulary,
-# C candidates of a group, E finished texts, X blocks of S tokens, J token positions in rows
+# C candidates of a group, E finished outputs, X blocks of S tokens, J token positions in rows
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK = 64  # tokens per block
 
 
 class _Candidates(NamedTuple):
-    """The best continuations of the hypotheses of a group, best first: parent, token and new sum."""
+    """The best continuations of a group's hypotheses, best first: parent, token and new sum."""
 
     parent_BC: Tensor
     token_BC: Tensor
@@ -30,7 +30,7 @@ class _Candidates(NamedTuple):
         return _Candidates(*(part.gather(1, place_BK) for part in self))
 
     def pad_to(self, count: int) -> _Candidates:
-        """Pad to at least `count` candidates; the added ones are never chosen."""
+        """Pad to at least `count` candidates; the added candidates are never chosen."""
         short = (0, max(0, count - self.sum_BC.shape[1]))
         return _Candidates(
             F.pad(self.parent_BC, short), F.pad(self.token_BC, short), F.pad(self.sum_BC, short, value=NEVER)
@@ -39,12 +39,12 @@ class _Candidates(NamedTuple):
 
 @Search.register()
 class BeamSearch(Search):
-    """Beam search that keeps the `beam` best hypotheses of each sentence and returns the `nbest` best finished texts.
+    """Beam search that keeps the `beam` best hypotheses of each sentence and returns the `nbest` best outputs.
 
-    The score of a text is the sum of its log-probabilities, divided by its length (including the end token) to the
-    power of `length_penalty`. A sentence is done when `beam` texts have ended, or with `exact` when no hypothesis can
-    still become one of the `nbest`. With `groups`, the hypotheses are divided into groups that are extended in turn; a
-    group is penalized by `diversity` for each token that earlier groups chose at the same step.
+    The score of an output is the sum of its log-probabilities, divided by its length (including the end token) to the
+    power of `length_penalty`. A sentence is done when `beam` outputs have ended, or with `exact`, when no hypothesis
+    can still become one of the `nbest`. With `groups`, the hypotheses are divided into groups that are extended in
+    turn; a group is penalized by `diversity` for each token that earlier groups chose at the same step.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BeamState(SearchState):
         super().__init__(sentences, special, device)
         self.options, self.most_B = options, most_B
         self.width = options.beam // options.groups
-        self.ended = [[0] * options.groups for _ in range(sentences)]  # finished texts per group
+        self.ended = [[0] * options.groups for _ in range(sentences)]  # finished outputs per group
         self.first_G = torch.zeros(
             options.groups, dtype=torch.long, device=device
         )  # first row of each group within a sentence
@@ -88,7 +88,7 @@ class BeamState(SearchState):
             found = self._candidates(logs_BGKV[:, group], self.sum_BGK[:, group], charge_BV)
             ends_BC = (found.token_BC == self.special.eos) & (found.sum_BC > NEVER)
             self._collect_ended(found, ends_BC, group)
-            # each parent has at most one end, so enough candidates continue
+            # each parent has at most one ending candidate, so enough candidates continue
             going.append(found.at(ends_BC.byte().argsort(dim=1, stable=True)[:, : self.width]))
             if charge_BV is not None:
                 charge_BV.scatter_add_(1, going[-1].token_BC, torch.full_like(going[-1].sum_BC, self.options.diversity))
@@ -102,7 +102,7 @@ class BeamState(SearchState):
         return _Candidates(parent_BC, place_BC % logs_BKV.shape[-1], sum_BC).pad_to(2 * self.width)
 
     def _collect_ended(self, found: _Candidates, ends_BC: Tensor, group: int) -> None:
-        """Store finished texts that rank among the first `width` candidates."""
+        """Store finished outputs that rank among the first `width` candidates."""
         place_E, which_E = ends_BC[:, : self.width].nonzero(as_tuple=True)
         if not len(place_E):
             return
@@ -147,9 +147,9 @@ class BeamState(SearchState):
 
 
 def best_places(scores_BKV: Tensor, sum_BK: Tensor, count: int) -> Tensor:
-    """Return the positions of the `count` best totals of each sentence over all its rows, best first.
+    """Return the positions of the `count` best totals over all rows of each sentence, best first.
 
-    Only blocks that can contain one of them are sorted; the maximum of each block determines which.
+    Only blocks that can contain one of these totals are sorted, as determined by the maximum of each block.
     """
     hypotheses, size = scores_BKV.shape[1:]
     blocks = size // BLOCK

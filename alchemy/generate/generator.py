@@ -1,4 +1,4 @@
-"""Generate texts for a batch with a search, limits and token rules."""
+"""Generate text for a batch with a search, limits and token rules."""
 
 # B sentences, T tokens of a prefix
 
@@ -16,13 +16,13 @@ from alchemy.generate.search import Hypothesis, Search, Special, Steps
 from alchemy.generate.token_rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
 from alchemy.registry import construct
 
-# larger values are mistakes
+# larger values are rejected as mistakes
 Tokens = Annotated[int, Ge(0), Le(1_000_000_000)]
 Ratio = Annotated[float, Ge(0), Le(1_000_000_000)]
 
 
 class Limits(NamedTuple):
-    """Length limits and penalties for generated texts. Lengths are in tokens, without the end token.
+    """Length limits and penalties for generated text. Lengths are in tokens, without the end token.
 
     The maximum length is `max_ratio` times the source length plus `max_extra`, at most `max_length`. The minimum is the
     larger of `min_ratio` times the source length and `min_length`.
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
 
 class TextGenerator:
-    """Generator of texts for a batch, with a search and limits."""
+    """Generates text for a batch, with a search and limits."""
 
     def __init__(self, search: Search, special: Special, limits: Limits) -> None:
         construct(Limits, limits._asdict())  # validates limits created in code
@@ -61,9 +61,9 @@ class TextGenerator:
         numbers: Sequence[int] = (),
         longest: int | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the texts of each sentence, best first, for sources of `source_B` tokens. They start with `prefixes`.
+        """Return the outputs for each sentence, best first. `source_B` are source lengths; `prefixes` are forced.
 
-        `longest` is the maximum number of tokens of the decoder. `numbers` identify sentences for random numbers.
+        `longest` is the maximum number of tokens of the decoder. `numbers` identify the sentences for random sampling.
         """
         most_B = self.limits.most(source_B)
         if longest is not None:  # the initial token takes one position
@@ -86,7 +86,7 @@ class TextGenerator:
             rules.append(NoRepeat(limits.no_repeat))
         if limits.min_length or limits.min_ratio:
             least_B = torch.minimum(limits.least(source_B), most_B)
-            # only no_repeat can leave no token
+            # no_repeat is the only rule that can exclude all tokens
             rules.append(AtLeast(least_B, special.eos, or_stuck=limits.no_repeat > 0))
-        # last, so that a text of maximum length can always end
+        # applied last, so that an output of maximum length can always end
         return [*rules, AtMost(most_B, special.eos)]

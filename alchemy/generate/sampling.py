@@ -1,6 +1,6 @@
 """Sampling and greedy search."""
 
-# B sentences, M texts of a sentence, N = B M rows, V vocabulary, E finished texts
+# B sentences, M outputs of a sentence, N = B M rows, V vocabulary, E finished outputs
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from alchemy.seeds import derive
 
 @Search.register()
 class Sampling(Search):
-    """Sampling of `nbest` texts per sentence; `temperature = 0` always chooses the most likely token (greedy search).
+    """Samples `nbest` outputs per sentence; `temperature = 0` always chooses the most likely token (greedy search).
 
-    Tokens are sampled from the `top_k` most likely, from the smallest set with a total probability of `top_p`, or from
-    the smallest set nearest to the entropy with a total of `typical` (Meister et al. 2022); 0, 1 and 1 disable these.
-    Results depend on `seed` and the number of the sentence, not on the batch. Texts are ranked as in beam search.
+    Tokens are sampled from the `top_k` most likely tokens, the smallest set with a total probability of `top_p`, or the
+    smallest set nearest to the entropy with a total of `typical` (Meister et al. 2022). 0, 1 and 1 disable these
+    filters. Results depend on `seed` and the sentence number, not on the batch. Outputs are ranked as in beam search.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class _SamplingState(SearchState):
     ) -> None:
         super().__init__(sentences, special, device)
         self.options = options
-        self.from_BM = self.left_B[:, None].expand(-1, options.nbest)  # parent row of each text
-        self.open_BM = torch.ones_like(self.from_BM, dtype=torch.bool)  # texts that have not ended
+        self.from_BM = self.left_B[:, None].expand(-1, options.nbest)  # parent row of each output
+        self.open_BM = torch.ones_like(self.from_BM, dtype=torch.bool)  # outputs that have not ended
         self.sum_BM = torch.zeros_like(self.from_BM, dtype=torch.float)
-        # a separate generator per text, so that results do not depend on other texts
+        # a separate generator per output, so that results do not depend on other outputs
         self.draws = [
             torch.Generator().manual_seed(derive(options.seed, number, text))
             for number in numbers
@@ -76,7 +76,7 @@ class _SamplingState(SearchState):
         ]
 
     def advance(self, logs_NV: Tensor) -> Tensor:
-        """Append a token to each text; return the rows of the sentences that continue."""
+        """Append a token to each output; return the rows of the sentences that continue."""
         each_NV = logs_NV[self.from_BM.flatten()]
         token_N = self._draw(each_NV)
         token_BM = token_N.view_as(self.from_BM)
@@ -112,7 +112,7 @@ class _SamplingState(SearchState):
 
 
 def _keep_nucleus(scores_NV: Tensor, order_NV: Tensor, share: float) -> Tensor:
-    """Keep the first tokens in the order of `order_NV` with a total probability of `share`, at least one."""
+    """Keep the first tokens, ordered by `order_NV`, with a total probability of `share`; keep at least one."""
     place_NV = order_NV.argsort(dim=-1, stable=True)
     probs_NV = scores_NV.softmax(-1).gather(-1, place_NV)
     sums_NV = (

@@ -1,7 +1,7 @@
-"""Interfaces of decoders and searches, and the search loop."""
+"""Interfaces for decoders and searches, and the search loop."""
 
 # B sentences, R hypotheses of each, N = B R rows of a search, V vocabulary, T tokens so far, C capacity for tokens,
-# E finished texts
+# E finished outputs
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Steps(Protocol):
     """A decoder with its state. It starts with one row per sentence; the rows of a sentence are adjacent."""
 
     def scores(self, last_N: Tensor) -> Tensor:
-        """Return the logits [N, V] of the next token, given the newest of each row. The caller may modify them."""
+        """Return the next-token logits [N, V], given the last token of each row. The caller may modify the logits."""
 
     def select(self, rows_BR: Tensor) -> None:
         """Keep some of the sentences, in order, and some rows of each, in any order."""
 
 
 def log_probs(scores_NV: Tensor) -> Tensor:
-    """Return log-probabilities in at least 32 bits, so that sums over a text stay precise."""
+    """Return log-probabilities in at least 32 bits, so that sums over an output remain precise."""
     return scores_NV.log_softmax(-1, dtype=torch.promote_types(scores_NV.dtype, torch.float32))
 
 
@@ -73,7 +73,7 @@ class Special(NamedTuple):
 
 
 class Hypothesis(NamedTuple):
-    """Tokens including the end, the log-probability of each, and the score by which hypotheses are ranked."""
+    """Tokens including the end token, the log-probability of each, and the score by which hypotheses are ranked."""
 
     tokens: list[int]
     token_scores: list[float]
@@ -114,7 +114,7 @@ class SearchState:
 
     def __init__(self, sentences: int, special: Special, device: torch.device) -> None:
         self.special = special
-        self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]  # finished texts
+        self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]  # finished outputs
         self.left_B = torch.arange(sentences, device=device)  # sentences that are not done
         self.history = TokenHistory(sentences, device)
         self.last_N = torch.full((sentences,), special.begin, device=device)
@@ -134,9 +134,9 @@ class SearchState:
 
 
 class Search(Registrable):
-    """Base class of search methods."""
+    """Base class for search methods."""
 
-    nbest: int  # number of texts to return per sentence
+    nbest: int  # number of outputs to return per sentence
 
     def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int]) -> SearchState:
         """Return the initial state of a search."""
@@ -145,10 +145,10 @@ class Search(Registrable):
     def __call__(
         self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()
     ) -> list[list[Hypothesis]]:
-        """Return the texts of each sentence, best first.
+        """Return the outputs for each sentence, best first.
 
-        `most_B` is the maximum number of tokens without the end, which one of the `rules` must enforce. `numbers`
-        identify sentences for random numbers.
+        `most_B` is the maximum number of tokens, excluding the end token; one of the `rules` must enforce it. `numbers`
+        identify the sentences for random sampling.
         """
         search = self.begin(most_B, special, numbers)
         while len(search.left_B):

@@ -1,4 +1,4 @@
-"""Token rules for generation: each modifies the scores of the next token in place."""
+"""Token rules for generation; each rule modifies the scores of the next token in place."""
 
 # N rows, V vocabulary, T tokens so far, B sentences, R n-grams of S tokens
 
@@ -20,7 +20,7 @@ class Rule(Protocol):
 
 
 class AtLeast:
-    """Minimum length: forbids an earlier end token, unless with `or_stuck` the previous rules leave no other."""
+    """Minimum length: forbids an earlier end token. With `or_stuck`, allows it if no other token is left."""
 
     def __init__(self, least_B: Tensor, eos: int, *, or_stuck: bool = True) -> None:
         self.least_B, self.eos, self.or_stuck = least_B, eos, or_stuck
@@ -37,7 +37,7 @@ class AtLeast:
 
 
 class AtMost:
-    """Maximum length, not counting the end token: allows only the end token once it is reached."""
+    """Maximum length, not counting the end token: once it is reached, only the end token is allowed."""
 
     def __init__(self, most_B: Tensor, eos: int) -> None:
         self.most_B, self.eos, self.first = most_B, eos, int(most_B.min())

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 # options of mallopt(3)
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
 PAD = 64 << 20  # minimum growth of the heap in bytes
-USER_SETTINGS = ("MALLOC_", "LD_PRELOAD", "GLIBC_TUNABLES")  # if one is set, the user has configured malloc
+USER_SETTINGS = ("MALLOC_", "LD_PRELOAD", "GLIBC_TUNABLES")  # if any is set, the user has configured malloc
 
 
 def keep_memory(environ: Mapping[str, str] = os.environ) -> bool:

@@ -11,7 +11,7 @@ CPU = -1
 
 
 def alloc(devices: Sequence[int] | None = None, count: int = 1) -> list[dict[str, Any]]:
-    """Return the `device_info` of the given devices, else of up to `count` visible GPUs, else of the CPU."""
+    """Return the `device_info` of the given devices; by default, of up to `count` visible GPUs, or of the CPU."""
     if not devices:
         visible = cuda_count()
         devices = range(min(visible, count)) if visible else [CPU]
@@ -42,14 +42,14 @@ def alloc_cuda(device: int = 0) -> dict[str, Any]:
 
 
 def cuda_count() -> int:
-    """Return the number of visible GPUs, 0 without a driver."""
+    """Return the number of visible GPUs, or 0 without a driver."""
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def _driver_version() -> str:
-    """Return the driver version from NVML; it is only informative, so errors are ignored."""
+    """Return the driver version from NVML. It is informational only, so errors are ignored."""
     try:
         import pynvml
 

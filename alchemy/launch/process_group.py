@@ -35,8 +35,8 @@ class Sharing:
     """The `[ddp]` table: options of DistributedDataParallel; unused with a single process.
 
     `find_unused_parameters = False` saves DDP a graph traversal per step, and silences its warning that the traversal
-    was unnecessary. Every step must then use every parameter, and DDP reorders its buckets after the first step: with
-    three or more ranks, the order of summation changes and a resumed run is no longer bit-identical.
+    was unnecessary. Every step must then use every parameter. It also makes DDP reorder its buckets after the first
+    step: with three or more ranks, the order of summation changes and a resumed run is no longer bit-identical.
     """
 
     def __init__(self, *, find_unused_parameters: bool = True) -> None:
@@ -94,12 +94,12 @@ class Processes:
         return wrapped
 
     def unshared(self, module: nn.Module, optim: AlchemyOptimizer) -> list[nn.Parameter]:
-        """Return the parameters that DDP does not synchronize: outside the module, or frozen when it was wrapped."""
+        """Return the parameters that DDP does not synchronize: not in the module, or frozen when it was wrapped."""
         shared = self._shared if module is self._wrapped else frozenset()
         return [param for param in optim.params if id(param) not in shared]
 
     def no_sync(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
-        """Return a context without gradient synchronization. It must include `forward`, where DDP decides this."""
+        """Return a context without gradient synchronization. It must include `forward`, where DDP checks for it."""
         return module.no_sync() if isinstance(module, DistributedDataParallel) else contextlib.nullcontext()
 
     @torch.no_grad()
@@ -117,7 +117,7 @@ class Processes:
             self._average(bucket)
 
     def _average_sparse(self, param: nn.Parameter) -> None:
-        """Average a sparse gradient; rows missing on a rank count as zero."""
+        """Average a sparse gradient; rows that are missing on a rank count as zero."""
         if param.grad is None:
             param.grad = torch.zeros_like(param).to_sparse(1)
         grad = param.grad.coalesce()
@@ -144,7 +144,7 @@ def check_no_sparse_grads(module: nn.Module) -> None:
 
 
 Group = SingleProcess | Processes
-_NONE, _SPARSE, _DENSE = range(3)  # if ranks differ, the largest value applies to all
+_NONE, _SPARSE, _DENSE = range(3)  # if the ranks differ, the largest value applies to all of them
 
 
 def _kind(grad: Tensor | None) -> int:
@@ -162,7 +162,7 @@ class _RankInfo(NamedTuple):
 
 
 def get_rank_info() -> _RankInfo:
-    """Read the rank from the environment; rank 0 of 1 if unset. Raise an error if variables are missing or invalid."""
+    """Read the rank from the environment (default: 0 of 1). Raise an error if variables are missing or invalid."""
     given = {name: os.environ[name] for name in NEEDED if os.environ.get(name)}
     if given.get("WORLD_SIZE") == "1" or not {"WORLD_SIZE", "RANK"} & given.keys():
         return _RankInfo(0, 1, 0)
@@ -181,7 +181,7 @@ def get_rank_info() -> _RankInfo:
 
 
 def local_device(device_info: dict[str, Any]) -> dict[str, Any]:
-    """Return the device of this process: with several processes, the GPU numbered by its local rank."""
+    """Return the device of this process: with several processes, the GPU whose index is its local rank."""
     here = get_rank_info()
     if here.size == 1 or not str(device_info["device"]).startswith("cuda"):
         return device_info
@@ -190,7 +190,7 @@ def local_device(device_info: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group]:
-    """Open the process group described by the environment, or `SingleProcess` without one.
+    """Open the process group described by the environment, or `SingleProcess` if there is none.
 
     A group created by a script or by accelerate is reused and not closed. `timeout` (seconds) limits every collective.
     """
@@ -209,7 +209,7 @@ def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group
         _record_failure(store, here.rank, error)
         _abort()
         raise
-    # if a rank left early, torchrun would kill the others, or the record might not be closed yet
+    # if a rank exited early, torchrun would kill the others, perhaps before the record is closed
     with contextlib.suppress(RuntimeError):
         dist.barrier()
     dist.destroy_process_group()
@@ -231,13 +231,13 @@ def _join(here: _RankInfo, device_type: str, timeout: datetime.timedelta) -> dis
 
 @functools.cache
 def _store(address: str, port: str) -> dist.Store:
-    """Connect to the store; cached, because rank 0 may be serving it."""
+    """Connect to the store; the connection is cached, because rank 0 may be serving the store."""
     store, _, _ = next(dist.rendezvous("env://"))
     return store
 
 
 def _record_failure(store: dist.Store, rank: int, error: BaseException) -> None:
-    """Record the first rank that failed; add it to the error if it was another one."""
+    """Record this failure if it is the first one; otherwise add the first failure to the error as a note."""
     trace = "" if isinstance(error, AlchemyError) else "".join(traceback.format_exception(error))
     own = json.dumps([f"rank {rank}: {format_error(error)}", trace, f"rank {rank}: {explain_failure(error)}"])
     with contextlib.suppress(RuntimeError):  # the store is gone with its process
@@ -255,7 +255,7 @@ class Failure(NamedTuple):
 
 
 def first_failure(group: ProcessGroup, error: BaseException) -> Failure | None:
-    """Return the failure of another rank that broke the connection of this one, such as `rank 1: ValueError: ..`."""
+    """Return the failure of the rank that broke the connection to this one, such as `rank 1: ValueError: ..`."""
     store = group.store if isinstance(group, Processes) else None
     with contextlib.suppress(RuntimeError):  # the store is gone with its process
         if store is not None and store.check(["failed"]):
@@ -271,7 +271,7 @@ def _is_broken(error: BaseException) -> bool:
 
 
 def _lost_rank() -> str:
-    """Return how a killed process ended, as reported by the launcher shortly afterwards."""
+    """Return how a killed process ended; the launcher reports this shortly afterwards."""
     store = _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
     if not store.check([WATCHED]):  # torchrun does not report it
         return "another process was lost: it was killed or ran out of memory"
@@ -281,6 +281,6 @@ def _lost_rank() -> str:
 
 def _abort() -> None:
     """Close the group without waiting for collectives that the other ranks will never join."""
-    abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)  # torch >= 2.6 has it
+    abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)  # only in torch >= 2.6
     with contextlib.suppress(RuntimeError, ValueError):
         abort()

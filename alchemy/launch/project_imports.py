@@ -56,14 +56,14 @@ def imported_files(user_dir: str = "src") -> dict[str, Path]:
 
 
 def find_file(name: str, user_dir: str = "src") -> Path | None:
-    """Return the file for a path of `imported_files`, or None."""
+    """Return the file for a path from `imported_files`, or None if it is missing."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         return None
     return next((path for root in (*import_roots(user_dir), *sys.path) if (path := Path(root, name)).is_file()), None)
 
 
 def check_not_shadowed() -> None:
-    """Raise an error if a folder `alchemy` without `__init__.py` shadows the installed package.
+    """Raise an error if an `alchemy` folder without `__init__.py` shadows the installed package.
 
     Python treats it as a namespace package, which wins over packages found by an import hook, as in some editable
     installs.
@@ -78,7 +78,7 @@ def check_not_shadowed() -> None:
 
 
 def _unload_others(package: str, own: list[str]) -> None:
-    """Unload a package of the same name, usually `src`, that was imported from another project."""
+    """Unload a package with the same name, usually `src`, that was imported from another project."""
     module = sys.modules.get(package)
     places = [os.path.realpath(place) for place in getattr(module, "__path__", ())]
     if not places or any(place == os.path.realpath(os.path.join(root, package)) for place in places for root in own):

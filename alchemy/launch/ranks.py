@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from alchemy.launch.signals import SIGNALS
 
-# keys of the rendezvous store
+# keys in the rendezvous store
 WATCHED, LOST = "alchemy/watched", "alchemy/lost"
-GRACE = 30.0  # seconds that the other processes get to exit after a failure, and again after SIGTERM
+GRACE = 30.0  # seconds for the other processes to exit after a failure, and again after SIGTERM
 POLL = 0.02
 
 
@@ -31,18 +31,18 @@ class RankExit(NamedTuple):
 
 
 def is_launched() -> bool:
-    """Return whether a launcher started this process: torchrun, another one, or `start_ranks`."""
+    """Return whether this process was started by torchrun, `start_ranks` or another launcher."""
     return "WORLD_SIZE" in os.environ
 
 
 def start_ranks(count: int, *program: str) -> None:
-    """Start `count` processes of a program and exit with them. Does nothing inside them, or if `count` is 1.
+    """Start `count` processes of a program and exit when they do. Does nothing inside them, or if `count` is 1.
 
-    `program` is the argument list of Python. Call it at the start of a script:
+    `program` contains the arguments for Python. Call this function at the start of a script:
 
         start_ranks(cuda_count(), __file__, *sys.argv[1:])
 
-    The exit code is that of the first process that failed, or 1 if it was killed. Signals are forwarded to all.
+    Exits with the code of the first process that failed, or 1 if it was killed. Signals are forwarded to all.
     """
     if count > 1 and not is_launched():
         sys.stdout.flush()
@@ -55,7 +55,7 @@ def start_ranks(count: int, *program: str) -> None:
 
 def _run_together(count: int, command: list[str]) -> RankExit | None:
     """Run the processes until all have exited; return the first failure."""
-    from torch.distributed import TCPStore  # served here, so that it outlives all of them
+    from torch.distributed import TCPStore  # served by this process, so that the store outlives all ranks
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store.set(WATCHED, "")
@@ -69,13 +69,13 @@ def _run_together(count: int, command: list[str]) -> RankExit | None:
     try:
         for rank in range(count):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            # separate process group: signals of the terminal are forwarded once, by this process
+            # separate process group: this process forwards signals from the terminal, once
             running[rank] = subprocess.Popen(command, env=shared | place, process_group=0)
         deadline, harder = 0.0, iter((signal.SIGTERM, signal.SIGKILL))
         while running:
             time.sleep(POLL)
             ended = [RankExit(rank, code) for rank, process in running.items() if (code := process.poll()) is not None]
-            for one in sorted(ended, key=lambda one: one.code):  # a killed process causes the errors of the others
+            for one in sorted(ended, key=lambda one: one.code):  # a killed process makes the others fail
                 del running[one.rank]
                 if first is None and one.code:
                     first, deadline = one, time.monotonic() + GRACE
@@ -84,7 +84,7 @@ def _run_together(count: int, command: list[str]) -> RankExit | None:
                 _send(running, next(harder, signal.SIGKILL))
                 deadline += GRACE
     finally:
-        _send(running, signal.SIGKILL)  # only if this process fails
+        _send(running, signal.SIGKILL)  # some are still running only if this process fails
     return first
 
 

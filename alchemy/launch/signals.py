@@ -1,4 +1,4 @@
-"""Handle SIGINT, SIGTERM and SIGHUP: the first stops a run at the next step, the second one at once."""
+"""Handle SIGINT, SIGTERM and SIGHUP: the first stops a run at its next step, the second immediately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised on a second signal, or if a run cannot stop gracefully, for example while it loads data."""
+    """Raised on a second signal, or if a run cannot stop gracefully, for example while loading data."""
 
     def __init__(self, number: int) -> None:
         self.signal = number
@@ -43,7 +43,7 @@ def handle_signals(ask: Callable[[int], bool]) -> Iterator[None]:
         if again or not ask(number):
             raise Interrupted(number)
 
-    # ignored signals stay ignored (nohup ignores SIGHUP), except Ctrl-C in a worker, see worker_pool.py
+    # ignored signals stay ignored (nohup ignores SIGHUP), except Ctrl-C in a worker (see worker_pool.py)
     handled = [n for n in SIGNALS if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handle) for number in handled}
     try:

@@ -20,7 +20,7 @@ Job = Callable[..., Any]
 class LostJob(NamedTuple):
     """The result of a job whose process returned nothing."""
 
-    exit_code: int | None  # None: never started
+    exit_code: int | None  # None if it was never started
     signal: int | None = None  # the signal that stopped all jobs
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ def run_all(
     """Run `job(*call, place)` for every call in a spawned process; return the results in the order of the calls.
 
     A process that dies yields a `LostJob` and does not affect the others. On the first Ctrl-C or SIGTERM, `on_signal`
-    is called, running jobs get SIGTERM and are waited for, and no further job is started. A second signal kills them.
+    is called, running jobs receive SIGTERM and are awaited, and no further job is started. A second signal kills them.
     """
     assert places, "at least one place is required"
     results: dict[int, Any] = {}
@@ -95,9 +95,9 @@ def _start(job: Job, arguments: tuple[Any, ...]) -> tuple[Any, Connection]:
 
 def _run_job(sender: Connection, job: Job, arguments: tuple[Any, ...], path: list[str], method: str | None) -> None:
     sys.path[:] = path
-    # spawned processes default to spawn: start loader workers as in a single run
+    # spawned processes default to spawn; start loader workers with the same method as a single run
     multiprocessing.set_start_method(method, force=True)
-    # separate process group: signals of the terminal are forwarded once, by the parent
+    # separate process group: the parent forwards signals from the terminal, once
     os.setpgrp()
     threading.Thread(target=_end_with_parent, name="alchemy-parent", daemon=True).start()
     with sender:
@@ -106,7 +106,7 @@ def _run_job(sender: Connection, job: Job, arguments: tuple[Any, ...], path: lis
 
 @contextlib.contextmanager
 def _ignore_ctrl_c() -> Iterator[None]:
-    """Make processes started inside ignore Ctrl-C while they import, where it would only cause a traceback."""
+    """Make processes started in this context ignore Ctrl-C during imports, where it would only cause a traceback."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -118,7 +118,7 @@ def _ignore_ctrl_c() -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """Terminate this process when its parent is gone, even if the parent was killed."""
+    """Terminate this process when its parent exits, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,1 +1,1 @@
-"""Models, tasks and backward handlers of older projects, adapted once, when the model is built."""
+"""Models, tasks and backward handlers of older projects, adapted once when the model is built."""

@@ -41,7 +41,7 @@ def adapt(run: Run, task: AlchemyTask, model: AlchemyModel) -> None:
 
 
 class _LegacyEvalStep:
-    """Wrapper of an `eval_step` that returns only a text or only the outputs."""
+    """Wrapper for an `eval_step` that returns only a string or only the outputs."""
 
     def __init__(self, eval_step: Callable[..., Any]) -> None:
         self.eval_step = eval_step
@@ -61,7 +61,7 @@ def adapt_run(run: Run, model: AlchemyModel) -> None:
 
 
 def _check_forward(model: AlchemyModel) -> None:
-    """Raise an error if `forward` cannot be called with a batch only."""
+    """Raise an error if `forward` cannot be called with only a batch."""
     signature = inspect.signature(model.forward)
     try:
         signature.bind(None)
@@ -71,7 +71,7 @@ def _check_forward(model: AlchemyModel) -> None:
 
 
 def _is_legacy(model: AlchemyModel, task: type[AlchemyTask]) -> bool:
-    """Return whether `forward` takes `needs_loss` and trains the model itself."""
+    """Return whether `forward` accepts `needs_loss` and trains the model itself."""
     names = inspect.signature(model.forward).parameters
     if "needs_loss" in names:
         return True
@@ -81,7 +81,7 @@ def _is_legacy(model: AlchemyModel, task: type[AlchemyTask]) -> bool:
 
 
 def _is_user_defined(step: Callable[..., object]) -> bool:
-    """Return whether a method of a task is defined by the project, not by alchemy."""
+    """Return whether a task method is defined by the project rather than by alchemy."""
     return not step.__module__.startswith("alchemy.")
 
 
@@ -95,7 +95,7 @@ class _LegacyModel:
     def train_step(self, batch: object, updater: object) -> MutableMapping[str, Any]:
         outputs = self._forward(self.run.task.to_device(batch), needs_loss=True, requires_grad=True)
         loss = get_loss(self.model, outputs)
-        if isinstance(loss, Tensor) and loss.requires_grad:  # a value returned by a handler has no graph
+        if isinstance(loss, Tensor) and loss.requires_grad:  # a loss returned by a handler has no graph
             self._check_trained()
         return outputs
 
@@ -113,10 +113,10 @@ class _LegacyModel:
     def _check_trained(self) -> None:
         """Raise an error if `forward` returned a loss without passing it to the backward handler."""
         handler = self.model.backward
-        if not isinstance(handler, DefaultBackwardHandler):  # defined by the project
+        if not isinstance(handler, DefaultBackwardHandler):  # the project defines it
             return
         before, self._calls = self._calls, handler.calls
-        # a model may train itself: then there are gradients or updates
+        # a model that trains itself has gradients or updates
         idle = not self.run.train_sched.num_updates and all(p.grad is None for p in self.model.parameters())
         if handler.calls == before and idle:
             raise AlchemyError(
@@ -127,7 +127,7 @@ class _LegacyModel:
 
 
 class _LegacyForward:
-    """Wrapper of a current `forward` for tasks that call it with `needs_loss` and `requires_grad`."""
+    """Wrapper for a current `forward`, for tasks that call it with `needs_loss` and `requires_grad`."""
 
     def __init__(self, run: Run, forward: Callable[[Any], Mapping[str, Any]]) -> None:
         self.run, self.forward = run, forward

@@ -19,7 +19,7 @@ from alchemy.update import GradientUpdater
 
 
 class BackwardHandler(Registrable):
-    """Base class of handlers that compute gradients and make updates. Subclasses define `backward`.
+    """Base class for handlers that compute gradients and make updates. Subclasses define `backward`.
 
     A handler that accumulates gradients sets `period` to the number of steps and `is_open` while gradients are pending,
     and makes the last update of an epoch in `flush`.
@@ -48,8 +48,8 @@ class BackwardHandler(Registrable):
 class DefaultBackwardHandler(BackwardHandler):
     """A handler that passes losses to the updater of the run and makes the update as soon as a window is full.
 
-    With `count`, a loss is a sum; without it, a mean, and every step has the same weight. `optim` names the optimizer
-    of a loss if there are several.
+    With `count`, the loss is a sum; without it, it is a mean and every step has the same weight. `optim` names the
+    optimizer for a loss if there are several.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class DefaultBackwardHandler(BackwardHandler):
         super().__init__()
         self.nonfinite = nonfinite
         self._cut = {"period": period, "window": window}
-        self.calls = 0  # calls with requires_grad
+        self.calls = 0  # number of calls with requires_grad
 
     def make_updater(self) -> GradientUpdater:
         return GradientUpdater(**self._cut, nonfinite=self.nonfinite)  # type: ignore[arg-type]
 
     @property
     def _updater(self) -> Updater:
-        """The updater of the run, created here if the runner did not."""
+        """The updater of the run, created here if the runner did not create one."""
         if isinstance(self.run.updater, NoUpdater):
             self.run.updater = self.make_updater()
         return self.run.updater
@@ -89,11 +89,11 @@ class DefaultBackwardHandler(BackwardHandler):
 
     @property
     def real(self) -> bool:
-        """False if a batch is computed only because other processes still have one."""
+        """False if the batch is computed only because other processes still have batches."""
         return not isinstance(self._updater, GradientUpdater) or self._updater.real
 
     def flush(self) -> None:
-        """Make the update of an incomplete window."""
+        """Make the update for an incomplete window."""
         self._updater.flush()
 
     def backward(

@@ -1,4 +1,4 @@
-"""Fill constructor keywords of schedulers, optimizers and handlers from the config for legacy projects.
+"""Fill in constructor keywords of schedulers, optimizers and handlers from the config, for legacy projects.
 
 Legacy projects subclass these parts and call `super().__init__()` without arguments, or build them by name only.
 """
@@ -28,7 +28,7 @@ def fill_keywords(part: Callable[..., Any]) -> Callable[..., Any]:
     """Return `part` with missing constructor keywords taken from its config table; leave other parts unchanged."""
     run, cls = find_run(), part if isinstance(part, type) else object
     if issubclass(cls, AlchemyModel):
-        complete_pretrained()  # transformers is imported by now if the model uses it
+        complete_pretrained()  # transformers has been imported by now if the model uses it
     base = next((base for base in _TABLES if issubclass(cls, base)), None)
     if run is None or base is None:
         return part

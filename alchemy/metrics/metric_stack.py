@@ -1,6 +1,6 @@
 """A stack of metric scopes: a logging interval inside an epoch inside a run.
 
-A logged value is added to the innermost scope and, when that closes, to each enclosing scope up to the nearest root.
+A logged value is added to the innermost scope and, when that scope closes, to each outer scope up to the nearest root.
 Totals may be 0-d tensors; they stay on their device until a value is read.
 """
 
@@ -18,7 +18,7 @@ from alchemy.metrics.scalars import overflow_error
 from alchemy.null_objects import ProcessGroup, SingleProcess
 
 PLAIN = frozenset((float, int))  # types that need no device transfer
-Gather = Callable[[object], list[Any]]  # exchanges a value; returns those of all processes in rank order
+Gather = Callable[[object], list[Any]]  # exchanges a value; returns the values of all processes in rank order
 
 
 def _max(one: float, other: float) -> float:
@@ -56,7 +56,7 @@ def _read_number(name: str, value: Any) -> float:
 
 
 def _declare(kinds: dict[str, str], name: str, kind: str) -> None:
-    """Record the kind of a metric; raise an error if it was logged as another kind."""
+    """Record the kind of a metric; raise an error if the metric was logged as another kind."""
     known = kinds.setdefault(name, kind)
     if known != kind:
         text = f"the metric {name!r} is a {known} and cannot be logged as a {kind}"
@@ -66,13 +66,13 @@ def _declare(kinds: dict[str, str], name: str, kind: str) -> None:
 class Scope:
     """The values logged since the scope was opened.
 
-    Rows are added one by one, in order, as Python floats. So the sums do not depend on when values are read, and are
+    Rows are added one by one, in order, as Python floats, so the sums do not depend on when values are read, and are
     float64 regardless of the dtype of the tensors.
     """
 
     def __init__(self, name: str, root: bool = False, kinds: dict[str, str] | None = None) -> None:
         self.name, self.root = name, root
-        self._kinds = {} if kinds is None else kinds  # shared by a stack: a name has the same kind in all scopes
+        self._kinds = {} if kinds is None else kinds  # shared by all scopes of a stack: a name has one kind
         self.clear()
 
     def clear(self) -> None:
@@ -82,7 +82,7 @@ class Scope:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the scope was opened, without the time of root scopes inside it (evaluations)."""
+        """Seconds since the scope was opened, excluding time in root scopes inside it (evaluations)."""
         return time.perf_counter() - self._begin
 
     def pause(self, seconds: float) -> None:
@@ -99,7 +99,7 @@ class Scope:
         try:
             self._add(rows)
         finally:
-            self.rows.extend(rows)  # those after an invalid value
+            self.rows.extend(rows)  # the rows after an invalid value
         return self._sums
 
     def _add(self, rows: Iterator[tuple[str, Any, Any]]) -> None:
@@ -133,10 +133,10 @@ class Scope:
         return self.values().get(name, default)
 
     def reduce(self, gather: Gather) -> dict[str, float]:
-        """Return the values over all processes. All must call it, but may have logged different metrics.
+        """Return the values over all processes. All must call this method, but may have logged different metrics.
 
         Pass `run.group.gather`. Sums are added in rank order before any division, rates use the time of the slowest
-        process, and `last` is the value of the highest rank that has one.
+        process, and `last` is the value of the highest rank that logged one.
         """
         states = () if gather is gather_single else gather(self.state_dict())
         return _merge_states(states).values() if len(states) > 1 else self.values()
@@ -173,7 +173,7 @@ class Stack:
         self.group: ProcessGroup = SingleProcess()  # the processes that train together; set by the runner
         self._kinds: dict[str, str] = {}
         self._open: list[Scope] = [Scope("run", root=True, kinds=self._kinds)]
-        self._restored: dict[tuple[str, ...], Mapping[str, Any]] = {}  # by scope names, outermost first
+        self._restored: dict[tuple[str, ...], Mapping[str, Any]] = {}  # keyed by scope names, outermost first
 
     @property
     def current(self) -> Scope:
@@ -182,7 +182,7 @@ class Stack:
     def log(self, name: str, total: object, weight: object = 1) -> None:
         """Add the total over `weight` tokens or samples to the innermost scope; the value is the weighted mean.
 
-        Enclosing scopes receive it when that scope closes.
+        Enclosing scopes receive the total when the innermost scope closes.
         """
         if self._kinds.get(name) != "mean":
             _declare(self._kinds, name, "mean")
@@ -197,7 +197,7 @@ class Stack:
         self._log("sum", name, value)
 
     def rate(self, name: str, value: object) -> None:
-        """Log a count; the metric is the count per second: `rate("tokens", 512)` gives `time/tokens_per_s`."""
+        """Log a count; the metric is the count per second: `rate("tokens", 512)` logs `time/tokens_per_s`."""
         self._log("rate", f"time/{name}_per_s", value)
 
     def max(self, name: str, value: object) -> None:
@@ -209,12 +209,12 @@ class Stack:
         self._log("min", name, value)
 
     def last(self, name: str, value: object) -> None:
-        """Log a value; the metric is the last one."""
+        """Log a value; the metric is the last value."""
         self._log("last", name, value)
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Log the mean seconds of a block or decorated function: `timed("load")` gives `time/load`."""
+        """Log the mean seconds of a block or decorated function: `timed("load")` logs `time/load`."""
         begin = time.perf_counter()
         try:
             yield
@@ -250,7 +250,7 @@ class Stack:
     def turn_over(self, gather: Gather = gather_single) -> dict[str, float]:
         """Return the values of the innermost scope and reset it; enclosing scopes keep the totals.
 
-        With `gather`, the values are over all processes, which must all call this at the same time.
+        With `gather`, the values cover all processes, which must all call this method at the same time.
         """
         scope = self._open[-1]
         values = scope.reduce(gather)
@@ -260,12 +260,12 @@ class Stack:
         return values
 
     def open_scopes(self) -> list[Scope]:
-        """Return the open scopes from the run inwards, without evaluations. Each value is in exactly one of them."""
+        """Return the open scopes from the run inwards, excluding evaluations. Each value is in exactly one scope."""
         roots = [place for place, scope in enumerate(self._open) if scope.root and place]
         return self._open[: roots[0] if roots else None]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the open scopes of all processes, which must all call this. Evaluations are not included."""
+        """Return the open scopes of all processes, excluding evaluations. All processes must call this method."""
         return {"ranks": self.group.gather([scope.state_dict() for scope in self.open_scopes()])}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -273,14 +273,14 @@ class Stack:
         ranks = state["ranks"]
         if len(ranks) == self.group.size:
             scopes = ranks[self.group.rank]
-        else:  # with another number of processes, the main process continues with the merged values
+        else:  # with a different number of processes, the main process continues with the merged values
             scopes = [_merge_states(parts).state_dict() for parts in zip(*ranks)]
             if not self.group.is_main:
                 scopes = [scope | {"fields": {}} for scope in scopes]
         self._open[0].load_state_dict(scopes[0])
         names = [scope["name"] for scope in scopes]
         self._restored = {tuple(names[: place + 1]): scope for place, scope in enumerate(scopes) if place}
-        for scope in scopes:  # names keep their kinds, also in scopes that are not open yet
+        for scope in scopes:  # names keep their kinds, even in scopes that are not open yet
             self._kinds |= {name: kind for name, (kind, _, _) in scope["fields"].items()}
 
 

@@ -30,7 +30,7 @@ def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def show(value: float) -> str:
-    """Format a number: an integer in full, any other with four significant digits.
+    """Format a number: integers in full, other numbers with four significant digits.
 
     >>> show(10000), show(10000.0), show(0.912345), show(1e30)
     ('10000', '10000', '0.9123', '1e+30')
@@ -55,7 +55,7 @@ def show_scores(scores: Mapping[str, float], best: Collection[str] = (), width: 
 
 
 def show_epoch(epoch: int, epochs: float | None = None) -> str:
-    """Format an epoch, counted from 1; rows and files count from 0.
+    """Format an epoch, counted from 1; in rows and files, epochs count from 0.
 
     >>> show_epoch(0, 3), show_epoch(2, 2.5), show_epoch(4)
     ('1/3', '3/3', '5')

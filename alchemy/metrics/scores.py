@@ -20,7 +20,7 @@ Row = dict[str, float]  # precision, recall, f1, support
 
 # -- tables: scores per class, and their averages
 class ClassScores:
-    """Scores of single-label predictions. `names` are the labels that occur: first those in `labels`, then the others.
+    """Scores of single-label predictions. `names` are the labels that occur, in the order of `labels`, then any others.
 
     >>> found = ClassScores(["a", "b", "a"], ["a", "b", "b"], ["b", "a", "never"])
     >>> found.rows["b"]["precision"], found.means["macro"]["recall"], found.matrix().tolist()
@@ -53,14 +53,14 @@ class ClassScores:
 
     def matrix(self) -> Any:
         """Return the confusion matrix: gold labels in rows, predictions in columns."""
-        with warnings.catch_warnings(action="ignore"):  # warns for a single class
+        with warnings.catch_warnings(action="ignore"):  # scikit-learn warns about a single class
             compute = import_package("sklearn.metrics", "this score").confusion_matrix
             return compute(self.gold, self.predicted, labels=range(len(self.names)))
 
     def relations(self, other: str) -> dict[str, Row]:
         """Return scores per relation, with both directions combined: `Cause(e1,e2)`, `Cause(e2,e1)`.
 
-        As in SemEval-2010 task 8, the wrong direction is an error. Omits `other` and relations without gold labels.
+        As in SemEval-2010 task 8, the wrong direction is an error. Omits `other` and any relation without gold labels.
         """
         counts, owners = self.matrix(), [name.partition("(")[0] for name in self.names]
         found = {}
@@ -74,7 +74,7 @@ class ClassScores:
     def relation_scores(self, other: str) -> dict[str, float]:
         """Return `scores`, and `f1` as in SemEval-2010 task 8: the mean over the relations of the gold labels.
 
-        `other` is not a relation: it has no F1, but a relation predicted for it counts as a false positive.
+        `other` is not a relation and has no F1, but a relation predicted for it counts as a false positive.
         """
         f1 = [row["f1"] for row in self.relations(other).values()]
         return {"f1": sum(f1) / len(f1) if f1 else 0.0, **self.scores()}
@@ -126,7 +126,7 @@ class SpanScores:
 
     def __init__(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> None:
         check_pairs(gold, predicted)
-        # both modes of seqeval agree on well-formed BIOES; the strict one takes three times as long
+        # both modes of seqeval agree on well-formed BIOES; the strict mode takes three times as long
         compute = import_package("seqeval.metrics.sequence_labeling", "this score").precision_recall_fscore_support
         one, two = [list(row) for row in gold], [list(row) for row in predicted]
         columns = compute(one, two, average=None, zero_division=0)
@@ -155,7 +155,7 @@ def accuracy(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
 def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
     """Return the mean squared and mean absolute errors, and the Pearson and Spearman correlations.
 
-    The correlation with constant values is 0. If any value is not finite, all scores are NaN.
+    A correlation with constant values is 0. If any value is not finite, all scores are NaN.
 
     >>> number_scores([1.0, 2.0], [2.0, 4.0])["mse"]
     2.5
@@ -166,7 +166,7 @@ def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str
     metrics, stats = import_package("sklearn.metrics", "this score"), import_package("scipy.stats", "this score")
     found = {"mse": metrics.mean_squared_error(gold, predicted), "mae": metrics.mean_absolute_error(gold, predicted)}
     spread = len(set(gold)) > 1 and len(set(predicted)) > 1
-    with warnings.catch_warnings(action="ignore"):  # nearly constant values
+    with warnings.catch_warnings(action="ignore"):  # SciPy warns about nearly constant values
         found["pearson"] = stats.pearsonr(gold, predicted)[0] if spread else 0.0
         found["spearman"] = stats.spearmanr(gold, predicted)[0] if spread else 0.0
     return {name: 0.0 if math.isnan(value) else float(value) for name, value in found.items()}
@@ -182,7 +182,7 @@ def check_pairs(gold: Sequence[Any], predicted: Sequence[Any]) -> None:
 
 
 def _to_rows(names: Sequence[str], columns: Sequence[Any]) -> dict[str, Row]:
-    """Convert columns of the library to one row per name."""
+    """Convert the columns returned by the library to one row per name."""
     return {name: _to_row(row) for name, *row in zip(names, *columns, strict=True)}
 
 

@@ -37,7 +37,7 @@ TARGETS = {"single": "label_id", "multi": "label_hot", "regression": "label"}
 
 @runtime_checkable
 class _HasKind(Protocol):
-    """A task with a kind of prediction: one class, several, or a number."""
+    """A task that predicts one class, several classes or a number."""
 
     kind: str
 
@@ -58,12 +58,12 @@ class _Net(nn.Module):
 
 @AlchemyModel.register()
 class TextClassifier(TextModel):
-    """An encoder and a head that give class `logits`, independent label logits (`kind = "multi"`), or a number.
+    """An encoder and a head that return class `logits`, independent label logits (`kind = "multi"`), or a number.
 
-    Without an `encoder` the model is a bag of unigrams and bigrams (`NGrams`, `SumMax`, a dropout of 0.6), which trains
-    in a minute on one core. With an `encoder`, `head` defaults to the encoder's own pooling and `dropout` to 0.1.
+    Without an `encoder`, the model is a bag of unigrams and bigrams (`NGrams`, `SumMax`, dropout 0.6) that trains in
+    a minute on one core. With an `encoder`, `head` defaults to the encoder's own pooling and `dropout` to 0.1.
     The vocabulary and the number of classes come from the task unless `tokenizer` and `classes` are set. The loss
-    follows from the kind unless the config has a `[criterion]` table.
+    depends on `kind` unless the config has a `[criterion]` table.
     """
 
     expected_task = "alchemy.tasks.Classification"

@@ -26,10 +26,10 @@ PRIMES = (1_000_003, 805_459_861, 2_654_435_761, 3_674_653_429, 2_097_192_037)
 
 
 class Encoder(nn.Module, Registrable):
-    """Base class for encoders, which return a vector of size `width` per token, independent of padding.
+    """Base class for encoders, which return one vector of size `width` per token, regardless of padding.
 
-    Padding is on the right of each row. An encoder receives the `tokenizer` of the task if its constructor has such a
-    parameter.
+    Padding is on the right of each row. An encoder receives the task's tokenizer if its constructor has a
+    `tokenizer` parameter.
     """
 
     width: int
@@ -44,12 +44,12 @@ class Encoder(nn.Module, Registrable):
         raise NotImplementedError(f"{type(self).__name__} must define forward(rows) -> States")
 
     def read(self, rows: Rows) -> States:
-        """Encode rows, which may exceed the maximum length if the encoder reads in windows."""
+        """Encode rows, which may exceed the maximum length if the encoder reads them in windows."""
         return self.reading(self, rows)
 
 
 class _Lookup(nn.Module):
-    """An embedding table, random or loaded from a file of word vectors; zero at padding."""
+    """An embedding table, initialized randomly or from a file of word vectors; padding maps to zeros."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class Embedding(Encoder):
     """Token embeddings without context, for example as the input of TextCNN or mean pooling.
 
     `vectors` is a file of word vectors (`word 0.1 0.2 ..` per line), `frozen` keeps them fixed, `dropout` zeroes
-    features, `word_dropout` replaces a fraction of the tokens with the unknown token. With `bigrams`, a token also gets
-    the vector of its bigram with the next token; all bigrams share `bigrams` vectors by hashing.
+    features, and `word_dropout` replaces a fraction of the tokens with the unknown token. With `bigrams`, each token
+    also gets the vector of its bigram with the next token; bigrams are hashed into a table of `bigrams` vectors.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Recurrent(Encoder):
 
 @Encoder.register()
 class Transformer(Encoder):
-    """Embeddings with positions, followed by pre-norm self-attention layers."""
+    """Token and position embeddings, followed by pre-norm self-attention layers."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Transformer(Encoder):
         self.dropout = Dropout(dropout)
         layer = nn.TransformerEncoderLayer(dim, heads, inner, dropout, "gelu", batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(dim), enable_nested_tensor=False)
-        for param in self.layers.parameters():  # torch copies the first layer, so all would start with the same weights
+        for param in self.layers.parameters():  # torch copies the first layer, so all would start out equal
             if param.dim() > 1:
                 nn.init.xavier_uniform_(param)
 
@@ -182,7 +182,7 @@ class Transformer(Encoder):
 
 
 def _hash_bigrams(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
-    """Return the hash bucket of each token and its successor; the last token has none."""
+    """Return the hash bucket of the bigram that starts at each token; the last token has no bigram."""
     behind_BT = torch.where(real_BT, ids_BT + 1, 0).roll(-1, dims=1)
     behind_BT[:, -1] = 0
     mixed_BT = (ids_BT + 1) * PRIMES[0] + behind_BT * PRIMES[1]  # may overflow 64 bits, which is fine for a hash
@@ -192,8 +192,8 @@ def _hash_bigrams(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
 def _read_vectors(path: str, tokenizer: Tokenizer, table_VD: Tensor) -> None:
     """Load the vectors of known words into their rows from a word2vec, GloVe or fastText text file.
 
-    A first line with two integers, as in word2vec files, gives the number of words and the vector size. Rows without a
-    vector are unchanged.
+    A first line with two integers, as in word2vec files, contains the number of words and the vector size. Rows without
+    a vector are left unchanged.
     """
     dim = table_VD.shape[1]
     found: set[int] = set()
@@ -221,7 +221,7 @@ def _read_vectors(path: str, tokenizer: Tokenizer, table_VD: Tensor) -> None:
 
 
 def _parse_vector(cells: list[str], dim: int, where: str, known: bool) -> list[float]:
-    """Parse the values of a line; if the size is `known` to be right, a different one means a broken line."""
+    """Parse the values of a line; if `dim` is `known` to be correct, a different size is reported as a broken line."""
     try:
         numbers = [float(cell) for cell in cells]
     except ValueError as error:

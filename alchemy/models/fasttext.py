@@ -19,12 +19,12 @@ from alchemy.text import Tokenizer
 
 @Encoder.register()
 class NGrams(Encoder):
-    """Embeddings of tokens and of n-grams of the lengths in `ngrams`; n-grams share `buckets` vectors by hashing.
+    """Embeddings of tokens and of n-grams of the lengths in `ngrams`, which are hashed into `buckets` vectors.
 
     With a mean `Pool` this is FastText (Joulin et al. 2016). `dropout` drops a fraction of the n-grams. With `ends`,
     the start and end of the text count as tokens of an n-gram, so that "what .." differs from ".. what". With `sparse`,
     an update on the CPU touches only the vectors of its batch, which is much faster with optimizers that support sparse
-    gradients (`alchemy.optim.Adagrad`, SGD); others get dense ones.
+    gradients (`alchemy.optim.Adagrad`, SGD); other optimizers get dense gradients.
     """
 
     by_token = False
@@ -67,7 +67,7 @@ class NGrams(Encoder):
         return self
 
     def _add_ends(self, rows: Rows) -> Rows:
-        """Return the rows with a start and an end token, whose ids differ from those of all tokens."""
+        """Return the rows with a start and an end token, whose ids differ from all other token ids."""
         begin, end = self.singles, self.singles + 1
         ids_BT = F.pad(F.pad(rows.ids_BT, (1, 0), value=begin), (0, 1))
         ids_BT = ids_BT.scatter(1, rows.lengths_B[:, None] + 1, end)

@@ -17,7 +17,7 @@ from alchemy.registry import Registrable
 
 
 class Head(nn.Module, Registrable):
-    """Base class for heads, which return a vector of size `width` per text, independent of padding.
+    """Base class for heads, which return one vector of size `width` per text, regardless of padding.
 
     Padding is on the right. The first constructor parameter of a head is `inputs`, the size of a token vector.
     """
@@ -61,7 +61,7 @@ class Pool(Head):
 class SumMax(Head):
     """Concatenates the sum of the vectors, divided by the square root of their number, and their maximum.
 
-    With `NGrams`, the sum weighs the whole text, and the maximum picks out a single decisive n-gram.
+    With `NGrams`, the sum represents the whole text, and the maximum picks out single decisive n-grams.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -99,7 +99,7 @@ class CNN(Head):
 
 
 class _Recurrent(Head):
-    """Common base of the LSTM and GRU heads: the last states of both directions."""
+    """Base class for the LSTM and GRU heads, which return the last states of both directions."""
 
     def __init__(self, rnn: BiRNN, dropout: float) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class GRU(_Recurrent):
 
 @Head.register()
 class RCNN(Head):
-    """TextRCNN (Lai et al. 2015): max pooling over tokens combined with their context from a bidirectional LSTM."""
+    """TextRCNN (Lai et al. 2015): max pooling over the tokens and their context from a bidirectional LSTM."""
 
     def __init__(
         self, inputs: int, *, hidden: PositiveInt = 256, layers: PositiveInt = 1, dropout: Fraction = 0.0
@@ -181,7 +181,7 @@ class DPCNN(Head):
         self.width = filter_num
         self.region = nn.Conv1d(inputs, filter_num, 3, padding=1)
         self.first = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
-        # shared by all blocks: a longer text passes through more of them
+        # shared by all blocks: a longer text passes through more blocks
         self.block = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
         self.dropout = Dropout(dropout)
 

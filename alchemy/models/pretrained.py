@@ -23,12 +23,12 @@ from alchemy.text import Tokenizer
 
 @Encoder.register()
 class Pretrained(Encoder):
-    """Any transformers model in a local folder: bert, albert, xlnet, roberta, distilbert, electra and others.
+    """Any transformers model in a local folder: BERT, ALBERT, XLNet, RoBERTa, DistilBERT, ELECTRA and others.
 
     `kind` sets the architecture if `config.json` does not contain it, as in folders from 2019. `weights = false` loads
     only the architecture and initializes it randomly; `options` override its configuration, for example
-    `{ hidden_dropout_prob = 0.2 }`. In a few architectures, such as convbert, padding affects the other vectors; this
-    logs a warning.
+    `{ hidden_dropout_prob = 0.2 }`. In a few architectures, such as ConvBERT, padding affects the vectors of other
+    tokens, and a warning is logged.
     """
 
     packages = ("transformers",)

@@ -22,7 +22,7 @@ from alchemy.pipeline.tokenizers import TokenizerSpec
 
 
 class _Net(nn.Module):
-    """R-BERT (Wu and He 2019): the text and the mean of each entity, each through its own layer."""
+    """R-BERT (Wu and He 2019): the vector of the text and the mean of each entity, passed through separate layers."""
 
     def __init__(self, encoder: Encoder, head: Head, marks: int, classes: int, dropout: float) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ IGNORED = -100
 
 @runtime_checkable
 class _HasRules(Protocol):
-    """A task that defines which tags may follow each other, in the form that CRF takes."""
+    """A task that defines which tags may follow each other, in the form that CRF expects."""
 
     def rules(self) -> dict[str, Any]: ...
 
@@ -40,7 +40,7 @@ class _Net(nn.Module):
         self.out = nn.Linear(encoder.width, classes)
 
     def forward(self, rows: Rows, first_BT: Tensor, tags_BT: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the tag scores of the words (padded on the right), the mask of real words and the CRF loss per row."""
+        """Return the tag scores of words (padded on the right), the mask of real words, and the CRF loss per row."""
         front, places_BT = in_front(rows)
         encoded = self.encoder.read(front)
         words, order_BT = in_front(Rows(front.ids_BT, first_BT.gather(1, places_BT)))
@@ -57,8 +57,8 @@ class _Net(nn.Module):
 class Tagger(TextModel):
     """Predicts `tags`: the best tag of each word (`decoder = "softmax"`), or the best tag sequence (`"crf"`).
 
-    The batch field `words` contains the word index of each token, or -1; the first token represents a word. The field
-    `label` contains the tags. With `rules`, a CRF never predicts a sequence that the tagging scheme of the task
+    The `words` field of a batch contains the word index of each token, or -1; the first token represents a word. The
+    `label` field contains the tags. With `rules`, a CRF never predicts a sequence that the tagging scheme of the task
     forbids. The CRF loss is averaged over texts, any other loss over words.
     """
 
@@ -90,7 +90,7 @@ class Tagger(TextModel):
 
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         first_BT, tags_BT = _first_tokens(self.field(batch, self.words)), batch.get(self.label)
-        # the loss of a chain is computed in here too: DDP sees only parameters that its module has used
+        # the CRF loss is computed here too: DDP only sees parameters that are used in its module's forward pass
         try:
             scores_BWC, real_BW, chained_B = self.model(self.rows(batch), first_BT, tags_BT)
         except (IndexError, RuntimeError) as error:

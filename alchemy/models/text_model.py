@@ -1,4 +1,4 @@
-"""Base class of the text models: builds encoder, head and loss, and reads the fields of a batch."""
+"""Base class for text models: builds the encoder, head and loss, and reads the fields of a batch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TextModel(AlchemyModel):
     """A model whose module has an `encoder`. The tokenizer and the classes come from the task unless they are set.
 
     A batch has an `ids` field, optionally a `mask` of real tokens (default: everything except padding) and optionally
-    `segments`. With `trf_lr` in `[optim]`, the encoder uses this learning rate and everything else uses `lr`.
+    `segments`. With `trf_lr` in `[optim]`, the encoder uses that learning rate and everything else uses `lr`.
     """
 
     expected_task: ClassVar[str] = "a task of alchemy.tasks"
@@ -57,11 +57,11 @@ class TextModel(AlchemyModel):
         own = task.tokenizer if isinstance(task, _HasTokenizer) else None
         self.tokenizer: Tokenizer | None = own if tokenizer is None else tokenizer_of(tokenizer)
 
-    # -- for the constructor of a model
+    # -- for constructors of subclasses
     def build_encoder(self, table: Mapping[str, Any], *, by_token: bool = False) -> Encoder:
-        """Build the encoder and pass it the tokenizer if it takes one; `by_token` requires a vector per token.
+        """Build the encoder and pass it the tokenizer if it accepts one; `by_token` requires a vector per token.
 
-        It reads texts whole or in windows, as the task defines; windows are joined by token position.
+        The task defines whether the encoder reads texts whole or in windows; windows are joined by token position.
         """
         given = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         encoder: Encoder = build(Encoder, table, given=given, section="model.encoder")
@@ -79,7 +79,7 @@ class TextModel(AlchemyModel):
         return head
 
     def count_classes(self, classes: int) -> int:
-        """Return the number of classes: as set, or else the number of labels of the task."""
+        """Return `classes` if it is set, or else the number of labels of the task."""
         found = classes or (len(self.run.task.labels) if isinstance(self.run.task, _HasLabels) else 0)
         if not found:
             hint = "set classes = 2, or use a task with labels, such as those of alchemy.tasks"
@@ -87,7 +87,7 @@ class TextModel(AlchemyModel):
         return found
 
     def build_criterion(self, default: Loss) -> Loss:
-        """Return the loss of `[criterion]`, or `default` without that table."""
+        """Return the loss in the `[criterion]` table, or `default` if the config has no such table."""
         return build_loss(self.criterion_cfg) if self.criterion_cfg else default
 
     # -- in a step
@@ -112,7 +112,7 @@ class TextModel(AlchemyModel):
             raise AlchemyError(f"the model reads {name!r}, but the batch has no such tensor", hint=hint)
         return found
 
-    # -- for others
+    # -- called by the framework
     def max_positions(self) -> int | None:
         encoder: Encoder = self.module.encoder
         return encoder.reading.longest(encoder.longest)

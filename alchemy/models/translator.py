@@ -21,7 +21,7 @@ from alchemy.nn.sequences import Rows, in_front
 from alchemy.registry import build
 from alchemy.text import Tokenizer
 
-# default network: trains in minutes on a CPU with some ten thousand pairs
+# default network: trains in minutes on a CPU with tens of thousands of pairs
 SMALL = {
     "type": "alchemy.nn.transformer.Transformer",
     "dim": 128,
@@ -97,7 +97,7 @@ class Translator(AlchemyModel):
         )
 
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the logits of each target token given the tokens before it; use `walk` to generate text."""
+        """Return the logits of each target token given the preceding tokens; use `walk` to generate text."""
         return {"logits": self.model(self.rows(batch), batch[self.before])}
 
     def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
@@ -106,7 +106,7 @@ class Translator(AlchemyModel):
         return found
 
     def log_prob(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> Tensor:
-        """Return the log-probability of all targets of a batch, without the loss's smoothing or weights."""
+        """Return the log-probability of all targets of a batch, without the label smoothing or weights of the loss."""
         return _target_logs(outputs["logits"], batch[self.target])[self.real(batch)].sum()
 
     def real(self, batch: Mapping[str, Any]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Encode token rows whole, or long ones in overlapping windows."""
+"""Encode token rows either whole or in overlapping windows."""
 
 # B batch, T tokens, D features, N windows, W tokens of a window
 
@@ -33,14 +33,14 @@ class Whole:
 
 
 class _Window(NamedTuple):
-    """The row positions that a window contains, and the weight of its vector at each of them."""
+    """The row positions in a window, and the weight of the window's vector at each position."""
 
     place_W: Tensor
     share_W: Tensor
 
 
 class InWindows(Whole):
-    """Encodes rows of any length in windows of `size` tokens, which share `overlap` tokens with the previous window.
+    """Encodes rows of any length in windows of `size` tokens; consecutive windows share `overlap` tokens.
 
     `around` is the number of special tokens before and after a text; each window includes them. A token gets its vector
     from the window in which it is farthest from a cut; special tokens and the pooled vector are averaged over windows.

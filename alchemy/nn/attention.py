@@ -1,7 +1,7 @@
 """Multi-head attention: self-attention with a key-value cache, and cross-attention."""
 
 # B batch size, T query tokens, S key tokens, H heads, K features per head, D = H K;
-# during a search: Q tokens of a step, E tokens so far
+# during a search: Q tokens in a step, E tokens so far
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SelfAttention(nn.Module):
         self.register_buffer("turn_K", _frequencies(dim // heads) if rotary else None, persistent=False)
 
     def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: LayerCache | None = None) -> Tensor:
-        """Attend to all tokens that `real_B11S` marks; without it, causally, including the cached tokens of `past`."""
+        """Attend to all tokens marked in `real_B11S`; without it, attend causally, also to cached tokens in `past`."""
         query, key, value = (_split(part, self.heads) for part in self.inner(states_BTD).chunk(3, dim=-1))
         if self.turn_K is not None:
             place_T = torch.arange(query.shape[2], device=query.device) if past is None else past.family.place_Q
@@ -69,7 +69,7 @@ def _attend(
 ) -> Tensor:
     """Return the attention output; `mask` is True where a query may attend."""
     step = query_BHTK.shape[2] < FEW and not causal and not dropout and not torch.is_grad_enabled()
-    if step and query_BHTK.device.type == "cpu":  # a search step: torch's kernel would use one thread
+    if step and query_BHTK.device.type == "cpu":  # in a search step, torch's kernel would use only one thread
         scores_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ seen.keys_BHSK.mT
         if mask is not None:
             scores_BHTS.masked_fill_(~mask, -torch.inf)

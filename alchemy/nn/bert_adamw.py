@@ -12,7 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 
 class BertAdamW(Optimizer):
-    """AdamW with optional bias correction, weight decay after the step, and `eps` added before the correction."""
+    """AdamW with optional bias correction; weight decay follows the step, and `eps` is added before the correction."""
 
     def __init__(
         self,

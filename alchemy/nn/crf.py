@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-# instead of minus infinity: if no sequence satisfies the rules, decoding finds the one with the fewest violations
+# not minus infinity, so that decoding finds the sequence with the fewest violations if none satisfies the rules
 NEVER = -1e4
 
 
 class CRF(nn.Module):
     """A conditional random field that learns scores for transitions between tags.
 
-    `begins`, `follows` and `ends` state which tags may begin a sequence, follow each other (`follows[before][behind]`)
-    and end a sequence; `decode` returns only those. The loss ignores these rules, so that invalid data or truncated
-    texts do not dominate it. Padding is on the right.
+    `begins`, `follows` and `ends` specify which tags may begin a sequence, follow each other
+    (`follows[before][behind]`) and end a sequence; `decode` follows these rules. The loss ignores them,
+    so that invalid data or truncated text does not dominate it. Padding is on the right.
     """
 
     begins: Tensor
@@ -46,7 +46,7 @@ class CRF(nn.Module):
             self.register_buffer(name, known, persistent=False)
 
     def forward(self, scores_BTC: Tensor, tags_BT: Tensor, real_BT: Tensor) -> Tensor:
-        """Return the negative log-likelihood of the tags of each row."""
+        """Return the negative log-likelihood of the tags in each row."""
         scores_BTC = scores_BTC.float()
         return self._partition(scores_BTC, real_BT) - self._path(scores_BTC, tags_BT, real_BT)
 
@@ -60,7 +60,7 @@ class CRF(nn.Module):
         return inner + self.start[tags_BT[:, 0]] + self.stop[last_B]
 
     def _partition(self, scores_BTC: Tensor, real_BT: Tensor) -> Tensor:
-        """Return the log of the sum over all tag sequences."""
+        """Return the log partition function: the logsumexp of the scores of all tag sequences."""
         total_BC = self.start + scores_BTC[:, 0]
         for place in range(1, scores_BTC.shape[1]):
             after_BC = torch.logsumexp(total_BC[:, :, None] + self.step, dim=1) + scores_BTC[:, place]
@@ -69,7 +69,7 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, scores_BTC: Tensor, real_BT: Tensor) -> list[list[int]]:
-        """Return the best valid tags of each row (Viterbi), one per real token."""
+        """Return the best valid tags for each row (Viterbi), one per real token."""
         start, step, stop = (
             scores.masked_fill(~allowed, NEVER)
             for scores, allowed in ((self.start, self.begins), (self.step, self.follows), (self.stop, self.ends))

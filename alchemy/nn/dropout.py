@@ -1,16 +1,16 @@
-"""Dropout with a mask that costs a sixth of torch's on the CPU."""
+"""Dropout whose mask takes a sixth of the time of torch's mask on the CPU."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-# 16 random bits decide about a feature, so the probability is a multiple of 1 / STEPS; the scale uses that multiple
+# each feature uses 16 random bits, so the probability is rounded to a multiple of 1 / STEPS, as is the scale
 STEPS = 2**16
 
 
 class Dropout(nn.Dropout):
-    """Like `nn.Dropout`, but draws 64 bits for four features on the CPU; otherwise, or compiled, torch's own."""
+    """Like `nn.Dropout`, but draws 64 bits per four features on the CPU; otherwise, or if compiled, it uses torch."""
 
     def forward(self, input: Tensor) -> Tensor:
         dropped = round(self.p * STEPS)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def norm_of(params: Sequence[nn.Parameter]) -> Tensor | None:
-    """Return the norm of all gradients as a 0-d tensor on their device, or None without gradients."""
+    """Return the norm of all gradients as a 0-d tensor on their device, or None if there are no gradients."""
     grads = [param.grad for param in params if param.grad is not None]
     if not grads:
         return None
@@ -20,7 +20,7 @@ def norm_of(params: Sequence[nn.Parameter]) -> Tensor | None:
 
 
 def clip_factor(max_norm: float, norm: Tensor) -> float | Tensor | None:
-    """Return the factor that clips gradients with this norm to `max_norm`, or None if none is needed.
+    """Return the factor that clips gradients with this norm to `max_norm`, or None if they need no clipping.
 
     Does not synchronize with a device. On the CPU, reading the norm is free, and clipping is usually not needed.
     """
@@ -31,7 +31,7 @@ def clip_factor(max_norm: float, norm: Tensor) -> float | Tensor | None:
 
 
 def scale_grads(grads: list[Tensor], scale: float | Tensor, norm: Tensor) -> None:
-    """Multiply gradients in place, including sparse ones and those on several devices."""
+    """Multiply gradients in place, including sparse gradients and gradients on several devices."""
     if any(grad.is_sparse or grad.device != grads[0].device for grad in grads):
         for grad in grads:
             factor = scale.to(grad.device) if isinstance(scale, Tensor) else scale
@@ -42,7 +42,7 @@ def scale_grads(grads: list[Tensor], scale: float | Tensor, norm: Tensor) -> Non
 
 
 def scalar_like(value: float | Tensor, like: Tensor) -> float | Tensor:
-    """Convert a factor to the form that scales a list of gradients fastest: a tensor of their dtype where exact."""
+    """Convert a factor to the form that scales a list of gradients fastest: a tensor of their dtype if exact."""
     if isinstance(value, Tensor):
         return value.to(like.device)
     if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
@@ -56,7 +56,7 @@ def _norm_one_by_one(params: list[nn.Parameter]) -> Tensor:
     for param in params:
         assert param.grad is not None
         if param.grad.is_sparse:
-            param.grad = param.grad.coalesce()  # otherwise, entries of the same row would be counted separately
+            param.grad = param.grad.coalesce()  # otherwise, entries for the same row would be counted separately
         values.append(param.grad._values() if param.grad.is_sparse else param.grad)
     norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
     return torch.linalg.vector_norm(torch.stack(norms))

@@ -1,7 +1,7 @@
 """The key-value cache of a decoder during search.
 
-The tokens of all hypotheses of a sentence share one row, and a mask selects those of each hypothesis. Selecting
-hypotheses therefore copies no keys: each is written once, and read once for all hypotheses of the sentence.
+The tokens of all hypotheses of a sentence share one row, and a mask selects the tokens of each hypothesis.
+Selecting hypotheses copies no keys: each key is written once, and read once for all hypotheses of the sentence.
 """
 
 # B sentences, R hypotheses per sentence, T tokens per step, Q = R T tokens of all hypotheses, E tokens so far,
@@ -28,7 +28,7 @@ class Family:
     """Maps each hypothesis to its tokens. A sentence starts with one empty hypothesis."""
 
     def __init__(self, sentences: int, device: torch.device) -> None:
-        self.length = 0  # of a hypothesis
+        self.length = 0  # length of a hypothesis
         self.room = ROOM
         self.own_BRE = torch.ones(sentences, 1, 0, dtype=torch.bool, device=device)
         self.mask_B1QE = self.own_BRE[:, None]
@@ -39,7 +39,7 @@ class Family:
         return self.own_BRE.shape[1]
 
     def grow(self, tokens: int) -> None:
-        """Append `tokens` tokens to each hypothesis; each attends to itself and to the tokens before it."""
+        """Append `tokens` tokens to each hypothesis; each token attends to itself and to the tokens before it."""
         device = self.own_BRE.device
         one_RR = torch.eye(self.rows, dtype=torch.bool, device=device)
         before_TT = torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
@@ -59,7 +59,7 @@ class Family:
     def forget(self) -> Tensor:
         """Drop tokens that no hypothesis uses and return the positions of the rest, in order.
 
-        Hypotheses share most of their tokens, so few remain. If all remain, the capacity is doubled.
+        Hypotheses share most of their tokens, so few tokens remain. If all of them remain, the capacity is doubled.
         """
         left_BE = self.own_BRE.any(1)
         places_BE = left_BE.byte().argsort(dim=1, descending=True, stable=True)[:, : int(left_BE.sum(1).max())]
@@ -96,7 +96,7 @@ class Grown:
 
     def take(self, places_BE: Tensor) -> None:
         """Keep only the tokens at the given positions."""
-        assert self.room_BHCK is not None  # tokens can only be dropped if there are some
+        assert self.room_BHCK is not None  # tokens can be dropped only if there are any
         _, heads, _, features = self.room_BHCK.shape
         there_BHEK = self.room_BHCK.gather(2, places_BE[:, None, :, None].expand(-1, heads, -1, features))
         self.length = places_BE.shape[1]

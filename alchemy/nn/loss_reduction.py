@@ -43,7 +43,7 @@ def _divisor(count: float) -> Tensor:
 
 
 class GradientSeed:
-    """The initial gradient of a backward pass, cached while it stays the same."""
+    """The initial gradient of a backward pass, cached until it changes."""
 
     _kept: tuple[Any, Any] = (None, None)
 

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from alchemy.errors import RunFailed
 
-SMALLEST = 1e-4  # below this, gradients that do not overflow vanish
+SMALLEST = 1e-4  # below this, gradients that do not overflow would vanish
 
 
 class LossScale:
-    """A scale halved on overflow and doubled after `every` updates without one; changes only between updates."""
+    """The loss scale: halved on overflow, doubled after `every` updates without overflow, constant within an update."""
 
     def __init__(self, value: float = 65536.0, every: int = 2000) -> None:
         self.value, self.every = float(value), every
-        self.good = 0  # updates since the scale was changed
+        self.good = 0  # updates since the scale last changed
         self.skipped = 0
         self._overflow: Tensor | None = None
 
@@ -38,7 +38,7 @@ class LossScale:
         self._overflow = torch.stack(found).sum() if found else None
 
     def is_good(self) -> bool:
-        """Return whether the gradients are finite, and adjust the scale; synchronizes with the device."""
+        """Return whether the gradients are finite, and adjust the scale. This synchronizes with the device."""
         overflow, self._overflow = self._overflow, None
         if overflow is not None and overflow.item():
             self.value, self.good, self.skipped = self.value / 2, 0, self.skipped + 1

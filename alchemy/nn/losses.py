@@ -1,4 +1,4 @@
-"""Losses that return a sum and the count to divide it by."""
+"""Losses that return a sum and the count by which to divide it."""
 
 # B batch, C classes, d1..dk further dimensions: logits are [B, C, d1..dk], targets [B, d1..dk] or like the logits
 
@@ -36,7 +36,7 @@ BY_ROW = {
 
 
 class Loss(nn.Module, Registrable):
-    """Base class of losses: `loss(logits, target)` returns the sum and the count; sum / count is torch's mean.
+    """Base class for losses: `loss(logits, target)` returns the sum and the count; sum / count is torch's mean.
 
     Losses return sums because micro-batches and ranks differ in size; the updater divides once, by the total count.
     """
@@ -54,7 +54,7 @@ class Loss(nn.Module, Registrable):
             IndexError,
             RuntimeError,
             TypeError,
-        ) as error:  # checking every batch would cost time
+        ) as error:  # checking every batch would be slow
             if len(args) > 1 and not isinstance(error, AlchemyError | torch.OutOfMemoryError):
                 check_target(error, args[1], args[0])
             raise
@@ -127,8 +127,8 @@ class MSE(Loss):
 class Focal(Loss):
     """Focal loss, which reduces the weight of easy samples: `-alpha (1 - p)^gamma log p`.
 
-    Softmax over class indices, or a sigmoid per logit if the target has the shape of the logits, where `alpha` weights
-    the positives and `1 - alpha` the negatives. `learnable = true` turns `alpha` and `gamma` into parameters.
+    It uses a softmax for class indices, or a sigmoid per logit if the target has the shape of the logits; then `alpha`
+    weights the positives and `1 - alpha` the negatives. `learnable = true` turns `alpha` and `gamma` into parameters.
     """
 
     alpha: Tensor | None
@@ -180,7 +180,7 @@ class Focal(Loss):
 
 
 class _ExternalLoss(Loss):
-    """Adapts a torch loss, or any callable that takes `(logits, target)`."""
+    """Adapts a torch loss, or any callable that accepts `(logits, target)`."""
 
     def __init__(self, function: Callable[..., Tensor], *, summed: bool, by_row: bool = False, **options: Any) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class _ExternalLoss(Loss):
 
 
 class _NoLoss(Loss):
-    """The loss of a config without `[criterion]`: raises an error only when it is called."""
+    """The loss for a config without `[criterion]`; raises an error only when it is called."""
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         hint = 'add [criterion], for example with type = "alchemy.nn.losses.CrossEntropy"'
@@ -215,7 +215,7 @@ class _NoLoss(Loss):
 
 
 def build_loss(table: Mapping[str, Any] | None) -> Loss:
-    """Build the loss of `[criterion]`: a part, or any torch loss by its import path."""
+    """Build the loss from `[criterion]`: a part, or any torch loss given by its import path."""
     if table is None:
         return _NoLoss()
     if "type" not in table:
@@ -227,7 +227,7 @@ def build_loss(table: Mapping[str, Any] | None) -> Loss:
 
 
 def _find_external(name: str) -> Callable[..., Any] | None:
-    """Return a loss that is not a registered part, or None to leave it to the registry."""
+    """Return a loss that is not a registered part, or None if the registry should resolve it."""
     try:
         Loss.resolve_registered_module(name)
     except AlchemyError:
@@ -260,7 +260,7 @@ def _tensors(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weight: Tensor | None) -> Count:
-    """Return what torch divides a class loss by: the targets that are not ignored, weighted by class."""
+    """Return the divisor that torch uses for a class loss: the number of targets not ignored, weighted by class."""
     if target.is_floating_point() and target.shape == logits.shape:
         return target.numel() // logits.shape[1] if logits.dim() > 1 else 1
     if ignore_index is None and weight is None:
@@ -275,7 +275,7 @@ def _class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weigh
 
 
 def check_target(error: Exception, target: object, logits: object = None) -> None:
-    """Raise a clear error if the targets caused torch's error: not numbers, or not valid classes."""
+    """Raise a clear error if the targets caused torch's error: they are not numbers or not valid classes."""
     if isinstance(target, list | tuple):
         for row, value in enumerate(target):
             if isinstance(value, bool) or not isinstance(value, int | float | Tensor):

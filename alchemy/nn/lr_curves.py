@@ -40,13 +40,13 @@ def cosine(t: float, *, t_max: float) -> float:
 
 
 def cosine_cycles(t: int, *, total: int, cycles: float) -> float:
-    """Decay from 1 to 0 `cycles` times, with a restart in between; 0 from `total` on."""
+    """Decay from 1 to 0 `cycles` times, with restarts in between; return 0 from `total` on."""
     progress = t / max(1, total)
     return 0.0 if progress >= 1.0 else cosine((cycles * progress) % 1.0, t_max=1.0)
 
 
 def cosine_restarts(t: int, *, t_0: int, t_mult: int = 1) -> float:
-    """Decay over `t_0`, `t_0 * t_mult`, `t_0 * t_mult^2`.. updates, with a restart after each."""
+    """Decay over `t_0`, `t_0 * t_mult`, `t_0 * t_mult^2`, .. updates, with a restart after each cycle."""
     if t_mult == 1:
         return cosine(t % t_0, t_max=t_0)
     length = t_0
@@ -60,14 +60,14 @@ def polynomial(t: int, *, total: int, power: float) -> float:
 
 
 def inverse_sqrt(t: int, *, warmup: int, timescale: int) -> float:
-    """Rise linearly to 1 over `warmup`, then decay as an inverse square root, to sqrt(1/2) after `timescale` more."""
+    """Rise linearly to 1 over `warmup`, then decay with the inverse square root: sqrt(1/2) after `timescale` more."""
     if t < warmup:
         return t / max(1, warmup)
     return 1.0 / math.sqrt((t + timescale - warmup) / timescale)
 
 
 def noam(t: int, *, model_size: int, warmup: int, factor: float = 1.0) -> float:
-    """Return the learning rate of "Attention is all you need", not a factor; the first step is number 1."""
+    """Return the learning rate from "Attention is all you need" (not a factor); the first step is number 1."""
     number = t + 1
     rise = number * warmup**-1.5 if warmup else math.inf
     return factor * model_size**-0.5 * min(number**-0.5, rise)
@@ -88,7 +88,7 @@ class NoamScheduler(LRScheduler):
         last_epoch: int = -1,
         verbose: bool = False,
     ) -> None:
-        # before super().__init__, which computes the first rate; `verbose` was removed from torch but is still accepted
+        # set before super().__init__, which computes the first rate; torch removed `verbose`, but it is still accepted
         self.model_size, self.num_warmup_steps, self.factor = model_size, num_warmup_steps, factor
         super().__init__(optimizer, last_epoch)
 

@@ -41,7 +41,7 @@ class AttentionLSTM(Network):
         source_size: int,
         target_size: int,
         dim: PositiveInt = 256,
-        hidden: Annotated[int, Ge(2), MultipleOf(2)] = 256,  # each direction of the encoder has half
+        hidden: Annotated[int, Ge(2), MultipleOf(2)] = 256,  # each direction of the encoder uses half of it
         layers: PositiveInt = 1,
         dropout: Fraction = 0.2,
     ) -> None:
@@ -62,7 +62,7 @@ class AttentionLSTM(Network):
         return Source(states_BSD, rows.real_BT)
 
     def begin(self, source: Source) -> LSTMState:
-        mean_BD = mean_of(source.states_BSD, source.real_BS)  # without padding
+        mean_BD = mean_of(source.states_BSD, source.real_BS)  # excluding padding
         made_NLD = self.first(mean_BD).tanh().unflatten(-1, (-1, self.hidden))
         hidden_LND, cell_LND = (part.contiguous() for part in made_NLD.transpose(0, 1).chunk(2))
         return LSTMState(source, hidden_LND, cell_LND, torch.zeros_like(hidden_LND[0]))

@@ -30,7 +30,7 @@ def is_oom(error: BaseException) -> bool:
 
 
 def explain_oom(error: BaseException, shapes: str, why_whole: str = "") -> RunFailed:
-    """Return an error with the batch shapes, the remedies, and the reason why the batch was not halved."""
+    """Return an error with the batch shapes, possible fixes, and the reason why the batch was not halved."""
     text = f"out of memory on a batch of {shapes}: {str(error).partition(chr(10))[0]}"
     return RunFailed(f"{text} ({why_whole})" if why_whole else text, hint=REMEDIES)
 
@@ -52,7 +52,7 @@ def halves(batch: object) -> tuple[Any, Any] | None:
 
 
 class _Unclear(Exception):
-    """The value cannot be split in an unambiguous way."""
+    """The value cannot be split unambiguously."""
 
 
 def _count(batch: object) -> int | None:
@@ -112,9 +112,9 @@ def _rebuild(like: Sequence[Any], items: list[Any]) -> Any:
 
 @contextmanager
 def gradients_kept(params: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Make the backward pass inside atomic: if it fails, the previous gradients are restored.
+    """Make the backward pass in this block atomic: if it fails, the previous gradients are restored.
 
-    Gradients of earlier steps are kept next to the new ones, which doubles their memory.
+    Gradients from earlier steps are kept in addition to the new ones, which doubles the memory for gradients.
     """
     before = [param.grad for param in params]
     for param in params:
@@ -134,7 +134,7 @@ def gradients_kept(params: Sequence[nn.Parameter]) -> Iterator[None]:
 
 
 def merge_halves(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the outputs of the halves of a step: sums, counts, and the mean loss."""
+    """Merge the outputs of the two halves of a step: sums, counts, and the mean loss."""
     names = [name for name in ("loss_sum", "count", "tokens") if all(name in part for part in parts)]
     total = {name: sum(part[name] for part in parts) for name in names}
     return {**total, "loss": total["loss_sum"] / total["count"]}

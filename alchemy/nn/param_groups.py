@@ -14,9 +14,9 @@ Group = dict[str, Any]
 
 
 def as_groups(given: Any) -> list[Group]:
-    """Convert the result of `optim_params` to a list of groups, with each parameter in exactly one.
+    """Convert the result of `optim_params` to a list of groups, with each parameter in exactly one group.
 
-    Accepts parameters, `(name, parameter)` pairs or groups, also as one-shot iterators.
+    Accepts parameters, `(name, parameter)` pairs or groups, including one-shot iterators.
     """
     if isinstance(given, Tensor):
         given = [given]
@@ -57,7 +57,7 @@ def _own_params(given: Any, number: int, owner: dict[int, int]) -> list[Tensor]:
 
 
 def find_undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
-    """Return the ids of parameters without weight decay: biases and normalization, or those that match a pattern."""
+    """Return the ids of parameters without weight decay: biases and normalization, or all that match a pattern."""
     if rule is False:
         return set()
     if rule is True:
@@ -67,7 +67,7 @@ def find_undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
 
 
 def _is_norm(module: nn.Module) -> bool:
-    """Return whether a module is a normalization layer, judged by its class name, to include other libraries."""
+    """Return whether a module is a normalization layer, judging by its class name, to cover other libraries."""
     return any(kind.__name__.rstrip("0123456789d").lower().endswith("norm") for kind in type(module).__mro__)
 
 
@@ -96,7 +96,7 @@ def trf_groups(
     trf_lr: float | None = 2e-5,
     no_decay: bool | Sequence[str] = True,
 ) -> list[Group]:
-    """Return groups for a new head on a pretrained encoder with its own learning rate (`None`: the common one).
+    """Return groups for a new head on a pretrained encoder with its own learning rate, unless `trf_lr` is None.
 
     With its own learning rate, the encoder keeps the optimizer's weight decay, as old projects expect.
     """
@@ -149,7 +149,7 @@ def plain_values(groups: Iterable[Group]) -> None:
 
 
 def unwrap_value(value: Any) -> Any:
-    """Convert a setting to plain Python, because tomlkit's subclasses of float etc. would end up in saved state."""
+    """Convert a setting to plain Python, because tomlkit's subclasses of float etc. would end up in the saved state."""
     if type(value).__module__.startswith("tomlkit"):
         return value.unwrap()
     if isinstance(value, list | tuple):

@@ -13,7 +13,7 @@ SHOWN = 8
 
 @dataclass
 class LoadReport:
-    """The result of a partial load. `reshaped` lists different shapes: `name: saved [2], here [3]`."""
+    """The result of a partial load. `reshaped` lists tensors whose shapes differ: `name: saved [2], here [3]`."""
 
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)

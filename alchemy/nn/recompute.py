@@ -34,7 +34,7 @@ def recompute(root: nn.Module, patterns: Sequence[str]) -> list[str]:
 
 
 def _matches(name: str, module: nn.Module, pattern: str) -> bool:
-    if type(module).forward is nn.Module.forward:  # ModuleList and the like are never called
+    if type(module).forward is nn.Module.forward:  # containers such as ModuleList are never called
         return False
     return type(module).__name__ == pattern or matches(name, pattern)
 
@@ -67,7 +67,7 @@ def _forward(module: nn.Module, forward: Callable[..., Any], *args: object, **kw
 
 @contextlib.contextmanager
 def _same_statistics(norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Discard changes of the running statistics, because the second forward pass is not a new batch."""
+    """Discard changes to the running statistics, because the second forward pass is not a new batch."""
     buffers = [(norm, name, buffer) for norm in norms for name, buffer in norm.named_buffers(recurse=False)]
     try:
         for norm, name, buffer in buffers:

@@ -24,11 +24,11 @@ class _Decoding(Protocol):
     """The decoding state of a search. The hypotheses of a sentence are adjacent."""
 
     def select(self, rows_BR: Tensor) -> None:
-        """Keep some of the sentences, in order, and some hypotheses of each, in any order."""
+        """Keep some of the sentences, in order, and some hypotheses of each sentence, in any order."""
 
 
 class Network(nn.Module, Registrable):
-    """Base class of encoder-decoder networks, built with the vocabulary sizes; padding is on the right.
+    """Base class for encoder-decoder networks, built with the vocabulary sizes; padding is on the right.
 
     `forward` runs the decoder over all target tokens at once, `decode` token by token.
     """
@@ -50,9 +50,9 @@ class Network(nn.Module, Registrable):
         raise NotImplementedError(f"{type(self).__name__} must define decode(tokens, state) -> scores")
 
     def forward(self, rows: Rows, before_BT: Tensor) -> Tensor:
-        """Return the scores of every next token, given the true tokens before it."""
+        """Return the scores of every next token, given the preceding target tokens."""
         raise NotImplementedError(f"{type(self).__name__} must define forward(rows, before) -> scores")
 
     def attended(self, rows: Rows, before_BT: Tensor) -> Tensor:
-        """Return the attention of each next token over the source: [B, T, S], which sums to 1 over S."""
+        """Return the attention of each next token over the source, [B, T, S]; it sums to 1 over S."""
         raise NotImplementedError(f"{type(self).__name__} does not provide attention weights")

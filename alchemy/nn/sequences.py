@@ -38,7 +38,7 @@ class States(NamedTuple):
 def in_front(rows: Rows) -> tuple[Rows, Tensor]:
     """Move the padding to the right; return the rows and the original position of each token.
 
-    An empty row gets one padding token as content, because attention and averages need at least one.
+    An empty row gets one padding token as content, because attention and averages need at least one token.
 
     >>> rows, places = in_front(Rows(torch.tensor([[0, 7, 8]]), torch.tensor([[False, True, True]])))
     >>> rows.ids_BT.tolist(), rows.real_BT.tolist(), places.tolist()
@@ -85,7 +85,7 @@ class BiRNN(nn.Module):
         )
 
     def forward(self, states_BTD: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the states of all tokens, zero at padding, and the concatenated final states of both directions."""
+        """Return all token states, with zeros at padding, and the concatenated final states of both directions."""
         # torch needs the lengths on the CPU; this synchronizes if they are on a device
         packed = pack_padded_sequence(states_BTD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
         out: PackedSequence

@@ -1,4 +1,4 @@
-"""Sparse gradients: which optimizers support them, and dense ones for all others."""
+"""Sparse gradients: which optimizers support them, and how to disable them for the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
 
 def supports_sparse(optimizer: Optimizer) -> bool:
-    """Return whether an optimizer supports sparse gradients; optimizers of other packages are assumed to."""
+    """Return whether an optimizer supports sparse gradients; optimizers from other packages are assumed to do so."""
     if isinstance(optimizer, SGD | Adagrad):
         return not any(group["weight_decay"] or group["fused"] for group in optimizer.param_groups)
     return isinstance(optimizer, SparseAdam) or type(optimizer).__module__.partition(".")[0] not in ("torch", "alchemy")

@@ -122,7 +122,7 @@ class Cached:
     """The decoding state: projected source keys and values, and a key-value cache per layer."""
 
     def __init__(self, source: list[KeyValues], real_B11S: Tensor) -> None:
-        # contiguous, because each step reads them; no mask is needed without padding
+        # contiguous, because every step reads them; no mask is needed without padding
         self.source = [KeyValues(*(part.contiguous() for part in layer)) for layer in source]
         self.real_B11S = None if bool(real_B11S.all()) else real_B11S
         self.family = Family(len(real_B11S), real_B11S.device)

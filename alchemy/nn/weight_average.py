@@ -46,7 +46,7 @@ class Shadow:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Use the averages as parameters inside the block; the trained values are restored afterwards."""
+        """Use the averages as parameters within the block; the trained values are restored afterwards."""
         if self._applied:
             yield
             return

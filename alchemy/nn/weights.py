@@ -34,7 +34,7 @@ def save_all(
     folder: Path,
     write_extra: Callable[[nn.Module, Path, str], None] = lambda module, folder, name: None,
 ) -> None:
-    """Write each module to `<name>.safetensors`; a new folder is removed again if writing fails.
+    """Write each module to `<name>.safetensors`; a newly created folder is removed if writing fails.
 
     `write_extra(module, folder, name)` writes additional files of a module.
     """
@@ -71,7 +71,7 @@ def _save_weights(module: nn.Module, file: Path) -> None:
 
 
 class _Tensors:
-    """The tensors of a module that also has extra state, which is added when it is loaded."""
+    """The tensors of a module that also has extra state, which is added when the module is loaded."""
 
     def __init__(self, module: nn.Module, extra: Mapping[str, Any]) -> None:
         self.module, self.extra = module, extra
@@ -91,9 +91,9 @@ def _tensors_of(module: nn.Module, extra: Mapping[str, Any] = {}) -> Any:
 
 
 def load_weights(module: nn.Module, file: Path, strict: bool = True, extra: Mapping[str, Any] = {}) -> None:
-    """Load a file that `save_all` wrote; `strict=False` loads what matches by name and shape, and logs the rest.
+    """Load a file written by `save_all`; `strict=False` loads tensors whose name and shape match, and logs the rest.
 
-    `extra` is the module's extra state by the names in its state dict.
+    `extra` maps names in the module's state dict to its extra state.
     """
     if not file.is_file():
         raise AlchemyError(f"{file.name} not found in {str(file.parent)!r}", hint="pass a folder that save() wrote")
@@ -103,5 +103,5 @@ def load_weights(module: nn.Module, file: Path, strict: bool = True, extra: Mapp
         else:
             logger.info("{}: {}", file, load_partial(module, load_file(file)))
             module.load_state_dict(extra, strict=False)
-    except Exception as error:  # a broken file raises a separate error class with as little information
+    except Exception as error:  # a broken file raises a different error class that is no more informative
         raise AlchemyError(f"{str(file)!r} does not fit {type(module).__name__}: {error}") from error

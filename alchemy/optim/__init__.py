@@ -1,4 +1,4 @@
-"""Optimizers: the base class, the built-in ones, and several in one task."""
+"""Optimizers: the base class, the built-in optimizers, and several optimizers in one task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base class of optimizers: parameter groups, gradient clipping, resets."""
+"""Base class for optimizers: parameter groups, gradient clipping and resets."""
 
 # no postponed annotations: optimizers in other modules inherit these fields with their types
 
@@ -33,12 +33,12 @@ from alchemy.registry import Registrable, parameters, where_of
 # keys of [optim] that alchemy handles, whichever torch class is used
 OURS = ("max_grad_norm", "clip_value", "no_decay")
 
-# the name of the optimizer being built, if there are several: its constructor already reads its table
+# the name of the optimizer being built, if there are several, because its constructor already reads its table
 being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
 
 
 def own_table(run: Run, name: str | None = None) -> Any:
-    """Return `[optim]`, or `[optim.NAME]` if there are several; `name` defaults to the one being built."""
+    """Return `[optim]`, or `[optim.NAME]` for one of several; `name` defaults to the optimizer being built."""
     table, name = run.table("optim"), being_built.get() if name is None else name
     return table[name] if name else table
 
@@ -61,7 +61,7 @@ class AlchemyOptimizer(Registrable):
         self.run: Run = current_run()
         self.name = being_built.get()  # NAME in [optim.NAME] if there are several
         self._optimizer: Optimizer
-        self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on the device
+        self.grad_norm: Tensor | None = None  # norm in the last update, before clipping; stays on the device
         self._measured = False  # whether `grad_norm` belongs to the current gradients
         self._reported: set[str] = set()
         if self.torch_class is not None:
@@ -121,7 +121,7 @@ class AlchemyOptimizer(Registrable):
         if self.max_grad_norm:
             self.clip(self.max_grad_norm)
         limit = self.clip_value
-        # after the norm, which would not detect an infinite value once it is clipped
+        # after the norm is computed, which would not detect an infinite value that has been clipped
         grads = [grad._values() if grad.is_sparse else grad for grad in self._grads()] if limit else []
         if limit and grads:
             torch._foreach_clamp_min_(grads, -limit)
@@ -129,7 +129,7 @@ class AlchemyOptimizer(Registrable):
         self._optimizer.step()
 
     def measure(self) -> Tensor | None:
-        """Return the norm of all gradients and store it as `grad_norm`; None without gradients."""
+        """Return the norm of all gradients and store it as `grad_norm`; None if there are no gradients."""
         self.grad_norm, self._measured = norm_of(self.params), True
         return self.grad_norm
 
@@ -148,7 +148,7 @@ class AlchemyOptimizer(Registrable):
 
     @contextlib.contextmanager
     def masked(self, skip: Tensor) -> Iterator[None]:
-        """Skip the steps inside if `skip` is true, decided on the device."""
+        """Skip the steps in this block if `skip` is true; the decision is made on the device."""
         optimizer: Any = self._optimizer
         # the attributes that torch's GradScaler sets on a fused optimizer
         optimizer.grad_scale, optimizer.found_inf = None, skip.float()
@@ -162,7 +162,7 @@ class AlchemyOptimizer(Registrable):
 
     # -- construction
     def make(self, kind: type[Optimizer], **options: Any) -> None:
-        """Set `self.optimizer` to a `kind` over the parameters from the model's `optim_params`."""
+        """Set `self.optimizer` to an instance of `kind` over the parameters from the model's `optim_params`."""
         self.optimizer = kind(self.groups(dict(self.cfg)), **options)
         if not supports_sparse(self.optimizer):
             for name in make_dense(self.run.model.module, self.optimizer):
@@ -191,7 +191,7 @@ class AlchemyOptimizer(Registrable):
         return [*groups, {"params": extra, "weight_decay": 0.0}] if extra else groups
 
     def _select_params(self, table: Mapping[str, Any]) -> Any:
-        """Return the parameters from the model, or those that match the `params` patterns of this optimizer."""
+        """Return the parameters from the model, or only those that match this optimizer's `params` patterns."""
         model = self.run.model
         if not self.name:
             return model.optim_params(**table)
@@ -233,15 +233,15 @@ class AlchemyOptimizer(Registrable):
         if self.run.train_sched is not None:
             self.run.train_sched.write_lr()
 
-    # -- parameters that are not trained by mistake
+    # -- parameters left untrained by mistake
     def missing(self) -> list[str]:
         """Return the trainable parameters of the model that are in no group."""
         listed = {id(param) for param in self.params}
         return [name for name, p in self.run.model.named_parameters() if p.requires_grad and id(p) not in listed]
 
     def report_missing(self) -> None:
-        """Warn once about each parameter that will not be trained, including those created after the optimizer."""
-        if self.run.model is None or self.name:  # another optimizer may have them
+        """Warn once about each parameter that will not be trained, even if it was created after the optimizer."""
+        if self.run.model is None or self.name:  # another optimizer may train them
             return
         for name, number in find_hidden(self.run.model.module):
             self._report(

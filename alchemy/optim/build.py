@@ -1,4 +1,4 @@
-"""Build the optimizer, or several, from the `[optim]` table."""
+"""Build one or more optimizers from the `[optim]` table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alchemy.registry import add_location, construct, parameters, resolve, where
 
 
 def build_optimizer(run: Run) -> AlchemyOptimizer:
-    """Build the optimizer of `[optim]`, or those of its `[optim.NAME]` tables."""
+    """Build the optimizer from `[optim]`, or one optimizer per `[optim.NAME]` table."""
     table = run.table("optim")
     if is_several(table):
         return Optimizers({name: _build_named(run, name) for name in table})
@@ -61,7 +61,7 @@ def _build(run: Run, table: Mapping[str, Any], section: str) -> AlchemyOptimizer
 
 
 def _class_of(table: Mapping[str, Any], section: str) -> type:
-    """Return the optimizer class of `type`, also a torch class; raise the registry's error for other names."""
+    """Return the optimizer class for `type`, which may be a torch class; raise the registry's error for other names."""
     try:
         return AlchemyOptimizer.resolve_registered_module(table["type"])
     except AlchemyError as error:
@@ -73,14 +73,14 @@ def _class_of(table: Mapping[str, Any], section: str) -> type:
 
 
 def _has_hook(run: Run) -> bool:
-    """Return whether the model overrides `optim_params`; the default accepts any key and reads none."""
+    """Return whether the model overrides `optim_params`; the default implementation accepts any key and reads none."""
     return type(run.model).optim_params.__qualname__ != "AlchemyModel.optim_params"
 
 
 def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str], section: str) -> set[str]:
-    """Return the keys that only the model's `optim_params` accepts, which gets the whole table."""
+    """Return the keys accepted only by the model's `optim_params`, which receives the whole table."""
     claimed = {"params"} if section != "optim" and "params" in table else set()
-    if claimed:  # patterns: `optim_params` is not called
+    if claimed:  # with patterns, `optim_params` is not called
         return claimed
     if not _has_hook(run):
         if table.get("trf_lr") is not None and "trf_lr" in names:

@@ -15,13 +15,13 @@ from alchemy.optim.base import AlchemyOptimizer
 
 
 class _NotOne(AlchemyError, AttributeError):
-    """There is no single torch optimizer, because there are several."""
+    """Raised when a single torch optimizer is requested but there are several."""
 
 
 class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
-    """Maps names to optimizers, `run.optim["generator"]`; methods without a name apply to all of them.
+    """Maps names to optimizers, as in `run.optim["generator"]`; methods without a name apply to all of them.
 
-    A task that alternates passes the name with each loss: `updater.accumulate(loss, optim="generator")`.
+    A task that alternates between them passes a name with each loss: `updater.accumulate(loss, optim="generator")`.
     """
 
     def __init__(self, parts: Mapping[str, AlchemyOptimizer]) -> None:

@@ -1,4 +1,4 @@
-"""Base classes of data, output, evaluation and schedule pipes, and the builder of data pipe chains."""
+"""Base classes for data, output, evaluation and schedule pipes, and the builder of data pipe chains."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ __all__ = [
 
 
 class DataPipeline(Registrable, Link):
-    """A data pipe: one link of a chain, which reads from `self.datapipe`, the link before it.
+    """A data pipe: one link of a chain, which reads from the previous link, `self.datapipe`.
 
     Pipes are pickled and sent to loader workers, so they must not store unpicklable objects or the run.
-    A pipe may declare the sample fields that it `takes` and `gives`, each with a dtype, a dtype and a shape such as
-    `int64[T]`, or "" for any; a chain is checked when it is built. Set `keeps` if the pipe passes samples through
-    unchanged, `maps` if it computes each sample from exactly one input sample (prediction can then apply it to new
+    A pipe may declare its input fields in `takes` and its output fields in `gives`, each with a dtype, a dtype and a
+    shape such as `int64[T]`, or "" for any; they are checked when a chain is built. Set `keeps` if the pipe does not
+    change samples, `maps` if it computes each sample from exactly one input sample (prediction can then apply it to new
     inputs), `splits` if it shards the data among workers, and `begins` if it reads files instead of another pipe.
     """
 
@@ -124,7 +124,7 @@ class EvalPipeline(Registrable, _InRun):
         """Prepare for an evaluation; called before the first batch."""
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        """Receive the results of the previous pipes as keyword arguments; return those for the next pipe."""
+        """Receive the results of the previous pipes as keyword arguments; return the results for the next pipe."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, split, **kwargs)")
 
 
@@ -132,7 +132,7 @@ class SchedPipeline(Registrable, _InRun):
     """A callback of the training schedule; subclass one or more of the four kinds below."""
 
     def __call__(self, **kwargs: Any) -> dict[str, Any]:
-        """Return the keyword arguments for the next pipe; step pipes also get `batch` or `outputs`, not returned."""
+        """Return the keyword arguments for the next pipe; step pipes get, but do not return, `batch` or `outputs`."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, **kwargs)")
 
 
@@ -163,7 +163,7 @@ def where_before(self: Any, index: int) -> str:
 
 
 def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", seed: int | None = None) -> Any:
-    """Build a chain of pipes from a list of tables; each pipe reads from the one before it.
+    """Build a chain of pipes from a list of tables; each pipe reads from the previous one.
 
     The first pipe gets `datapipe` from its own table. Pipes that read data in their constructor, such as ItrToLst, use
     the sample order of `seed`, which defaults to the seed of the current run.
@@ -188,7 +188,7 @@ def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, sectio
     """Apply the pipes of a split that map single samples to prediction inputs.
 
     Pipes that only select or reorder samples are skipped. A pipe that may change samples in another way is skipped
-    with a warning, and so is every mapping pipe of a chain that does not begin with a processor.
+    with a warning, and so is every mapping pipe if the chain does not begin with a processor.
     """
     kinds = [resolve_pipe(table) for table in pipes]
     built, left = questions, []
@@ -230,7 +230,7 @@ def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: 
         cause = error.__cause__
         if not isinstance(cause, Exception) or error.problem.section != section:
             raise
-        # a pipe that reads data in its constructor may fail because of a pipe before it
+        # a pipe that reads data in its constructor may fail because of an earlier pipe
         culprit = locate_error(cause, verb="could not be built")
         raise error if culprit is None else add_location(culprit, where_of(table), section) from cause
     if not first and link_of(pipe).datapipe is None:
@@ -239,7 +239,7 @@ def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: 
 
 
 def _check_fields(pipe: Link, fields: Mapping[str, str] | None, table: Any, section: str) -> Mapping[str, str] | None:
-    """Return the declared output fields of a pipe; raise if a field that it takes is missing or has another type."""
+    """Return the declared output fields of a pipe; raise if an input field is missing or has the wrong type."""
     for name, kind in (pipe.takes or {}).items() if fields is not None else ():
         have = (fields or {}).get(name)
         if have is None or not fits(kind, have):
@@ -252,7 +252,7 @@ def _check_fields(pipe: Link, fields: Mapping[str, str] | None, table: Any, sect
 
 
 def _warn_unused(part: object, kwargs: Mapping[str, Any]) -> None:
-    """Warn about keyword arguments that no class of the pipe uses; a project's pipe may pass on its whole table."""
+    """Warn about keyword arguments that no class of the pipe uses; a custom pipe may pass on its whole table."""
     unused = [key for key in kwargs if key != "type"]
     if unused:
         logger.warning("{} does not use {}", type(part).__name__, ", ".join(map(repr, unused)))

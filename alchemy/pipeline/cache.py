@@ -36,10 +36,10 @@ SHOWN = 4  # changes listed in a log line
 
 @DataPipeline.register()
 class Cache(LstDataPipeline):
-    """Caches the samples of the pipes before it; all runs with the same data, options, tokenizers and code share them.
+    """Caches the samples of the preceding pipes; runs with the same data, options, tokenizers and code share a cache.
 
-    The pipe before it may be a stream or a list. `also` adds files or strings to the cache key that the chain does not
-    mention; `strict` raises an error instead of a warning if the samples cannot be cached.
+    The preceding pipe may be a stream or a list. `also` adds files or strings to the cache key that the chain does not
+    mention; `strict` raises an error instead of logging a warning if the samples cannot be cached.
     """
 
     keeps = True
@@ -75,7 +75,7 @@ class Cache(LstDataPipeline):
         return link_of(self.samples).lengths()
 
     def _open_samples(self) -> Sequence[Any]:
-        """Return the cached samples; if caching fails, the list before it, or the samples of a stream in memory."""
+        """Return the cached samples; if caching fails, return the preceding list, or read the stream into memory."""
         no_file = bool(sym_tbl().try_get_global("no_file", False))
         hashes = Hashes(cache_folder())
         try:
@@ -106,9 +106,9 @@ class Cache(LstDataPipeline):
         return entry.open(views=self.views)
 
     def _compute_samples(self, key: Key | None = None) -> Generator[Any, None, None]:
-        """Read the chain from its start with random generators seeded by the key; restore their state at the end."""
+        """Read the chain from the start with random generators seeded by the key; restore their state afterwards."""
         if key is not None:
-            _log_reason(key)  # logged only by the process that fills the cache, not by those that wait for it
+            _log_reason(key)  # logged only by the process that fills the cache, not by the waiting ones
         seed, drawn = derive(0, "cache", key.hash if key is not None else ""), False
         generators = Generators()
         outside = generators.state_dict()

@@ -13,8 +13,8 @@ from alchemy.errors import AlchemyError
 def token_spans(spans: object, places: Sequence[tuple[int, int]], row: Sequence[int], length: int) -> list[list[Any]]:
     """Convert `[start, end, ..]` spans in characters to spans of the tokens that overlap them.
 
-    `places` contains the character offsets `[start, end)` of each token, `row` the positions in the row of the tokens
-    that were not truncated, and `length` is the number of characters of the text.
+    `places` contains the character offsets `[start, end)` of each token, `row` contains the row positions of the tokens
+    that were not truncated, and `length` is the number of characters in the text.
 
     >>> token_spans([[4, 7, "animal"]], [(0, 3), (3, 7), (7, 8)], row=[1, 2, 3], length=8)
     [[2, 3, 'animal']]

@@ -1,4 +1,4 @@
-"""Source pipes that read the corpora of `alchemy data build`."""
+"""Source pipes that read the corpora built by `alchemy data build`."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class Sides(Truncatable, Link):
 
 
 class _Source(Sides):
-    """Fields read from corpora on disk."""
+    """Base class for pipes that read fields from corpora on disk."""
 
     begins: ClassVar[bool] = True
     corpora: Mapping[str, Corpus]
 
     def open(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
-        """Set up the corpora, their padding and their tokenizers; called by the constructors."""
+        """Set up the corpora, padding and tokenizers; called by the constructors."""
         self.corpora, self.left, self.multiple = corpora, left, multiple
         own = {name: corpus.manifest.pad if pad is None else pad for name, corpus in corpora.items()}
         lacking = [str(corpora[name].path) for name, value in own.items() if value is None]
@@ -97,7 +97,7 @@ class _Source(Sides):
 
 @DataPipeline.register()
 class Mapped(_Source, LstDataPipeline):
-    """The sentences of one corpus as `field`, padded on the right (on the left with `left`), and `field_lengths`."""
+    """The sentences of one corpus as `field`, padded on the right (or left, with `left`), and `field_lengths`."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class MadeField(NamedTuple):
 
 
 class FieldMaker:
-    """Mixin for a DataPipeline that adds fields to samples and never replaces an existing one."""
+    """Mixin for a DataPipeline that adds fields to samples and never replaces existing fields."""
 
     datapipe: Any
     takes: Mapping[str, str] | None
@@ -40,7 +40,7 @@ class FieldMaker:
     makes: list[MadeField]
 
     def declare(self, takes: Mapping[str, tuple[str, str]], makes: list[MadeField]) -> None:
-        """Declare the fields that are read, keyed by the parameters that name them, and the fields that are added."""
+        """Declare the input fields, keyed by the parameters that name them, and the fields that are added."""
         named = {name: parameter for parameter, (name, _) in takes.items()}
         before = _declared_fields(self.datapipe)
         for parameter, name, *_ in makes:
@@ -68,7 +68,7 @@ class FieldMaker:
 
 
 class _Encoder(FieldMaker):
-    """Common base of Encode and EncodeWords: a tokenizer and a template for its ids."""
+    """Base class for Encode and EncodeWords, with a tokenizer and a template for its ids."""
 
     tokenizer: Tokenizer
     places: Template
@@ -231,7 +231,7 @@ class Wordwise(_Encoder, DataPipeline):
         return [self.tokenizer.unk]  # a word without tokens keeps its position and its tag
 
     def _align_labels(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, count: int) -> np.ndarray:
-        """Return a value per token: that of its word for the first token of a word, `ignore` for the others."""
+        """Return one value per token: the value of the word for its first token, and `ignore` for all other tokens."""
         values = _as_int64(field_of(sample, name, self))
         if values is None or values.shape != (count,):
             got = f"the shape {values.shape}" if values is not None else "values that are not integers"
@@ -241,7 +241,7 @@ class Wordwise(_Encoder, DataPipeline):
         return np.where(first_T, values[word_T], self.ignore) if count else np.full(len(word_T), self.ignore)
 
     def _mark_words(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, sizes: list[int]) -> np.ndarray:
-        """Return 1 for the tokens of the words `[start, end)` and 0 for the others."""
+        """Return 1 for the tokens of the words `[start, end)` and 0 for all other tokens."""
         mark = field_of(sample, name, self)
         whole = isinstance(mark, list | tuple) and len(mark) == 2 and {type(place) for place in mark} == {int}
         if not whole or not 0 <= mark[0] < mark[1] <= len(sizes):
@@ -257,7 +257,7 @@ class Wordwise(_Encoder, DataPipeline):
 
 @DataPipeline.register()
 class Encode(Texts, _ByIndex, LstDataPipeline):
-    """Tokenizes the text in `field`, or with `pair` a pair of texts, into ids in `to` and segment ids in `segments`.
+    """Tokenizes the text in `field`, and in `pair` if it is set; adds ids as `to` and segment ids as `segments`.
 
     `tokenizer` is a folder, or a table such as `{ type = "alchemy.text.Words", vocab = "vocab.txt" }`. `template`
     places the special tokens: `"bos $A eos"`, `"[CLS] $A [SEP] $B:1 [SEP]:1"`. `spans = { spans = "tokens" }` converts
@@ -269,19 +269,19 @@ class Encode(Texts, _ByIndex, LstDataPipeline):
 class EncodeWords(Wordwise, _ByIndex, LstDataPipeline):
     """Tokenizes each word in `field` separately, so that every token can be traced to its word.
 
-    `align = { tag_ids = "labels" }` assigns the tag of a word to its first token, and `ignore` to the others;
-    `marks = { e1_tokens = "e1_mask" }` converts `[start, end]` in words to a 0/1 mask over the tokens.
+    `align = { tag_ids = "labels" }` assigns the tag of a word to its first token and `ignore` to its other tokens;
+    `marks = { e1_tokens = "e1_mask" }` converts a `[start, end]` range of words to a 0/1 mask over the tokens.
     """
 
 
 @DataPipeline.register()
 class EncodeStream(Texts, _Streamed, ItrDataPipeline):
-    """Encode for streams."""
+    """Streaming version of Encode."""
 
 
 @DataPipeline.register()
 class EncodeWordsStream(Wordwise, _Streamed, ItrDataPipeline):
-    """EncodeWords for streams."""
+    """Streaming version of EncodeWords."""
 
 
 def check_index(pipe: object, datapipe: Any) -> Any:
@@ -294,14 +294,14 @@ def check_index(pipe: object, datapipe: Any) -> Any:
 
 
 def enumerate_samples(datapipe: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the samples of a stream with numbers that are unique across workers."""
+    """Yield the samples of a stream with indices that are unique across workers."""
     splitter = next((link for link in walk(datapipe) if isinstance(link, DataPipeline) and link.splits), None)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return zip(itertools.count(reader, readers), datapipe)
 
 
 def _list_fields(parameter: str, names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the list fields named by the keys of a parameter, in the form that `declare` takes."""
+    """Return the list fields named by the keys of a parameter, in the form that `declare` expects."""
     return {f"the key {name} of {parameter}": (name, "list") for name in names}
 
 

@@ -14,7 +14,7 @@ from alchemy.data.tag_schemes import Scheme
 from alchemy.metrics.scores import ClassScores, LabelScores, SpanScores
 from alchemy.pipeline.plots import draw_confusion, draw_numbers
 
-NONE = "O"  # no span, as in tags
+NONE = "O"  # no span, as in tag schemes
 
 Rows = list[dict[str, Any]]
 
@@ -26,13 +26,13 @@ class Analysis:
     tables: dict[str, dict[str, dict[str, float]]]  # metrics by table title, row and column
     hardest: Rows  # worst predictions first
     grid: list[list[Any]] = field(default_factory=list)  # confusion matrix with a header row and a name per row
-    picture: str = ""  # name of what `draw` shows; `draw` takes the file name of the grid and keeps no rows alive
+    picture: str = ""  # name of the plot; `draw` accepts the file name of the grid and keeps no rows alive
     draw: Callable[[str], bytes] | None = None
 
 
 @dataclass
 class PredictionRows:
-    """Rows of an evaluation, the fields of the gold value and the prediction, and how to interpret them."""
+    """Rows of an evaluation, the names of their gold and prediction fields, and how to interpret these."""
 
     rows: Rows
     gold: str
@@ -104,7 +104,7 @@ KINDS: dict[str, Callable[[PredictionRows], Analysis]] = {
 
 
 def kind_of(gold: str, pred: object) -> str:
-    """Return the kind of predictions, inferred from the name of the gold field and one prediction.
+    """Return the kind of prediction, inferred from the name of the gold field and one prediction.
 
     >>> [kind_of("label", answer) for answer in ("sport", 3, 0.5, ["a"])], kind_of("tags", ["O"])
     (['classes', 'classes', 'numbers', 'labels'], 'tags')
@@ -123,7 +123,7 @@ def _with_confusions(tables: dict[str, Any], hardest: Rows, mixed: ClassScores) 
 
 
 def _incorrect_rows(rows: Rows, gold: list[list[Any]], predicted: list[list[Any]]) -> Rows:
-    """Return the incorrect rows, each with its missed and false items."""
+    """Return the incorrect rows, each with its missed and incorrectly predicted items."""
     return [
         {**row, "missed": _difference(one, two), "false": _difference(two, one)}
         for row, one, two in zip(rows, gold, predicted)
@@ -136,7 +136,7 @@ def _difference(one: Iterable[Any], other: list[Any]) -> list[Any]:
 
 
 def _gold_probability(row: Mapping[str, Any], data: PredictionRows) -> float:
-    """Return the probability of the gold label; without all probabilities, the upper bound 1 - `prob`."""
+    """Return the probability of the gold label, or the upper bound 1 - `prob` if not all probabilities are known."""
     probs, gold = row.get("probs"), row[data.gold]
     if isinstance(probs, Mapping):
         chance = probs.get(data.name(gold), 0.0)
@@ -148,7 +148,7 @@ def _gold_probability(row: Mapping[str, Any], data: PredictionRows) -> float:
 
 
 def _label_loss(row: Mapping[str, Any]) -> float:
-    """Return the loss over the incorrect labels, or their number if there are no probabilities."""
+    """Return the loss over the incorrect labels, or the number of incorrect labels if there are no probabilities."""
     probs = row.get("probs")
     if not isinstance(probs, Mapping):
         return len(row["missed"]) + len(row["false"])

@@ -1,7 +1,7 @@
 """Evaluation pipes: metrics, best model, examples, early stopping.
 
-Set `enabled = false` to turn a pipe off without removing it from the config. The pipes that monitor a metric watch a
-single split, `dev` by default, so that a test never overwrites the best model.
+Set `enabled = false` to turn a pipe off without removing it from the config. Pipes that monitor a metric watch a
+single split, `dev` by default, so that an evaluation of the test split never overwrites the best model.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
 class _Score(EvalPipeline):
     """Base class for metrics that compare the `pred` of all rows of an evaluation with their `label`.
 
-    The rows are those that alchemy.pipeline.output.Collect collected as `varname`, or those that the task or an earlier
-    pipe returned under that name. Later pipes receive them as `preds`.
+    The rows were collected by alchemy.pipeline.output.Collect as `varname`, or returned under that name by the task or
+    an earlier pipe. Later pipes receive them as `preds`.
     """
 
     produces: ClassVar[tuple[str, ...]]  # the key in SCORES and the default name of the metric
@@ -74,7 +74,7 @@ class _Score(EvalPipeline):
             value = self.score(gold, predicted)
         except AlchemyError:
             raise
-        except Exception as error:  # libraries raise various exceptions for unsuitable values
+        except Exception as error:  # libraries raise various exceptions for invalid values
             text = (
                 f"{own} cannot compare {self.pred!r} with {self.label!r}, for example {predicted[0]!r} with {gold[0]!r}"
             )
@@ -91,7 +91,7 @@ class Accuracy(_Score):
 
 @EvalPipeline.register()
 class F1(_Score):
-    """F1 averaged over the labels that occur, as `<average>_f1`; a row has one label or a list of labels."""
+    """F1 averaged over the labels that occur, reported as `<average>_f1`; a row has one label or a list of labels."""
 
     packages = ("sklearn",)
     produces = ("{average}_f1",)
@@ -117,7 +117,7 @@ class F1(_Score):
 
 @EvalPipeline.register()
 class SpanF1(_Score):
-    """F1 of exact spans, as `span_f1`, for rows of tags in a tagging `scheme`."""
+    """F1 of exactly matching spans, reported as `span_f1`, for rows of tags in a tagging `scheme`."""
 
     packages = ("seqeval",)
     produces = ("span_f1",)
@@ -152,7 +152,7 @@ class MCC(_Score):
 
 @EvalPipeline.register()
 class MSE(_Score):
-    """Mean squared error, for rows with a number."""
+    """Mean squared error, for rows with numeric labels."""
 
     packages = ("sklearn",)
     produces = ("mse",)
@@ -160,7 +160,7 @@ class MSE(_Score):
 
 @EvalPipeline.register()
 class MAE(_Score):
-    """Mean absolute error, for rows with a number."""
+    """Mean absolute error, for rows with numeric labels."""
 
     packages = ("sklearn",)
     produces = ("mae",)
@@ -168,7 +168,7 @@ class MAE(_Score):
 
 @EvalPipeline.register()
 class Pearson(_Score):
-    """Pearson correlation coefficient, for rows with a number."""
+    """Pearson correlation coefficient, for rows with numeric labels."""
 
     packages = ("sklearn",)
     produces = ("pearson",)
@@ -176,7 +176,7 @@ class Pearson(_Score):
 
 @EvalPipeline.register()
 class Spearman(_Score):
-    """Spearman rank correlation, for rows with a number."""
+    """Spearman rank correlation, for rows with numeric labels."""
 
     packages = ("sklearn",)
     produces = ("spearman",)
@@ -184,10 +184,10 @@ class Spearman(_Score):
 
 @EvalPipeline.register()
 class BLEU(_Score):
-    """Corpus BLEU, for rows with a text.
+    """Corpus BLEU, for rows with text.
 
     `tokenize` is a sacrebleu tokenizer such as "zh" or "13a"; the default depends on the script of the references.
-    Later pipes receive its name as `<name>_tokenizer`.
+    Later pipes receive the tokenizer's name as `<name>_tokenizer`.
     """
 
     packages = ("sacrebleu",)
@@ -218,7 +218,7 @@ class BLEU(_Score):
 
 @EvalPipeline.register()
 class ChrF(_Score):
-    """Corpus chrF, for rows with a text; it compares characters and needs no tokenizer."""
+    """Corpus chrF, for rows with text; it compares characters and needs no tokenizer."""
 
     packages = ("sacrebleu",)
     produces = ("chrf",)
@@ -282,7 +282,7 @@ class SaveBest(_Monitoring):
 
 @EvalPipeline.register()
 class EarlyStop(_Monitoring):
-    """Adds an `alchemy.stop.Patience` rule to those of `[stop]`; a patience of 0 or less adds none."""
+    """Adds an `alchemy.stop.Patience` rule to the `[stop]` rules; with a patience of 0 or less, it does nothing."""
 
     def __init__(
         self,
@@ -302,9 +302,9 @@ class EarlyStop(_Monitoring):
 
 @EvalPipeline.register()
 class SaveExamples(EvalPipeline):
-    """Writes rows of an evaluation to `results/<split>_<filename>`, or only the incorrect ones with `only_wrong`.
+    """Writes the rows of an evaluation, or with `only_wrong` the incorrect ones, to `results/<split>_<filename>`.
 
-    `limit` is the maximum number of rows (0: no limit); `step_tag` keeps one file per evaluation.
+    `limit` is the maximum number of rows (0: no limit); `step_tag` writes a separate file for each evaluation.
     """
 
     produces = ()
@@ -340,9 +340,9 @@ class SaveExamples(EvalPipeline):
 
 @EvalPipeline.register()
 class LogTensorboard(EvalPipeline):
-    """Writes the metrics to the global summary writer as `<prefix>/<split>/<metric>`, by step.
+    """Writes the metrics to the global summary writer as `<prefix>/<split>/<metric>`, indexed by step.
 
-    The plugin TensorboardLogger writes them by update; use this pipe to plot them by step.
+    The `TensorboardLogger` plugin indexes them by update; use this pipe to plot them by step.
     """
 
     produces = ()

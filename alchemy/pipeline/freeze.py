@@ -17,8 +17,8 @@ from alchemy.pipeline import BeginStepPipeline, SchedPipeline
 class Freeze(BeginStepPipeline):
     """Freezes the parameters that match the patterns, from update `start` up to, but not including, update `until`.
 
-    Without `until` they stay frozen. The state depends only on the number of updates, so it is correct after resuming.
-    A parameter that another Freeze also freezes stays frozen, and one that the model froze itself is left alone.
+    Without `until`, they stay frozen. The state depends only on the number of updates, so it is correct after resuming.
+    A parameter stays frozen while another Freeze covers it. Parameters that the model itself froze are left alone.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class Batch(ItrDataPipeline):
 
 @DataPipeline.register()
 class BucketBatch(ItrDataPipeline):
-    """Groups samples of similar length: sorts each buffer of `buffer_size` samples by the length of `key` and cuts it.
+    """Groups samples of similar length: sorts buffers of `buffer_size` samples by the length of `key` and splits them.
 
     The order of the batches within a buffer is a function of (seed, epoch).
     """
@@ -80,7 +80,7 @@ class BucketBatch(ItrDataPipeline):
         numbers = self.order.start()
         samples = iter(self.datapipe)
         while buffer := list(itertools.islice(samples, self.buffer_size)):
-            numbers.shuffle(buffer)  # otherwise samples of equal length would share a batch in every epoch
+            numbers.shuffle(buffer)  # otherwise the same samples of equal length would share a batch in every epoch
             buffer.sort(key=lambda sample: len(field_of(sample, self.key, self)))
             batches = [buffer[start : start + self.batch_size] for start in range(0, len(buffer), self.batch_size)]
             numbers.shuffle(batches)
@@ -98,8 +98,8 @@ class BucketBatch(ItrDataPipeline):
 class Shuffle(ItrDataPipeline):
     """Shuffles samples with a buffer of `buffer_size`.
 
-    The order is a function of (seed, epoch), which the loader sets. It is the same in every worker, so a Shuffle works
-    before or after SplitByWorker.
+    The order is a function of (seed, epoch), which the loader sets. It is the same in every worker, so a Shuffle can be
+    placed before or after SplitByWorker.
     """
 
     keeps = True
@@ -129,7 +129,7 @@ class Shuffle(ItrDataPipeline):
 
 @DataPipeline.register()
 class SplitByWorker(ItrDataPipeline):
-    """Gives each loader worker of each process its share: with n workers in total, every n-th sample."""
+    """Assigns each loader worker of each process its share: with n workers in total, every n-th sample."""
 
     keeps = True
     splits = True
@@ -148,7 +148,7 @@ class SplitByWorker(ItrDataPipeline):
 
 @DataPipeline.register()
 class WithLength(ItrDataPipeline):
-    """Sets the number of samples over all workers, for streams of unknown length."""
+    """Sets the total number of samples over all workers, for streams of unknown length."""
 
     keeps = True
 
@@ -165,7 +165,7 @@ class WithLength(ItrDataPipeline):
 
 @DataPipeline.register()
 class Map(ItrDataPipeline):
-    """Applies `fn(sample, **args)`; with `field`, to that field only, storing the result in `to` (default: `field`)."""
+    """Applies `fn(sample, **args)`; with `field`, maps that field and puts the result in `to` (default: `field`)."""
 
     maps = True
 
@@ -224,7 +224,7 @@ class Take(ItrDataPipeline):
 
 @DataPipeline.register()
 class Concat(ItrDataPipeline):
-    """Concatenates sources: the pipe before it, if any, then each chain in `pipes`.
+    """Concatenates sources: the preceding pipe, if any, then each chain in `pipes`.
 
     `{ type = "alchemy.pipeline.itr.Concat", pipes = [[{ type = .. }, { type = .. }], [{ type = .. }]] }`
     """
@@ -260,8 +260,8 @@ class RepeatIter(Iterator[Any]):
 class Sample(ItrDataPipeline):
     """Draws `epoch_items` samples per epoch from several sources, chosen at random with weights `ratios`.
 
-    `datapipe` is a list or a table of chains, `ratios` a list or a table of their weights. A source that ends is
-    restarted. Every epoch reads all sources from the beginning, so add a Shuffle to a long one.
+    `datapipe` is a list or table of chains, and `ratios` is a list or table of their weights. A source that ends is
+    restarted. Every epoch reads all sources from the beginning, so add a Shuffle to long sources.
     """
 
     order: Order
@@ -295,7 +295,7 @@ class Sample(ItrDataPipeline):
 
 @DataPipeline.register()
 class Fields(ItrDataPipeline):
-    """Selects the fields in `keep` (all if empty) and renames some of them: `rename = { old = "new" }`."""
+    """Selects the fields in `keep` (all fields if empty) and renames some of them: `rename = { old = "new" }`."""
 
     maps = True
 

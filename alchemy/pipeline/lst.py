@@ -33,9 +33,9 @@ class SequenceWrapper(LstDataPipeline):
 
 @DataPipeline.register()
 class ItrToLst(LstDataPipeline):
-    """Reads a stream once, when it is built, and keeps the samples in memory; fast for small data and many epochs.
+    """When built, reads a stream once and keeps its samples in memory; fast for small data and many epochs.
 
-    With `is_sized` the stream has a length; a warning is logged if it is wrong.
+    `is_sized` means that the stream has a length; a warning is logged if the length is wrong.
     """
 
     keeps = True
@@ -60,7 +60,7 @@ class ItrToLst(LstDataPipeline):
 
 @DataPipeline.register()
 class Map(LstDataPipeline):
-    """Applies `fn(sample, **args)` each time a sample is read; `field` and `to` as in `itr.Map`."""
+    """Applies `fn(sample, **args)` each time a sample is read; `field` and `to` work as in `itr.Map`."""
 
     maps = True
     where = where_before
@@ -127,8 +127,8 @@ class HoldOut(LstDataPipeline):
     """Drops a random `share` of the samples, drawn with `seed`; with `held`, keeps only that share, in data order.
 
     Use it to split one file into training and development data: two chains with the same share and seed, one of them
-    with `held`. `skip` starts the share after another one, for a third split: `share = 0.3` to train,
-    `share = 0.1, held = true` for development, `share = 0.2, skip = 0.1, held = true` to test.
+    with `held`. For a third split, set `skip` to the share of the second: `share = 0.3` for training,
+    `share = 0.1, held = true` for development, `share = 0.2, skip = 0.1, held = true` for testing.
     """
 
     keeps = True

@@ -1,4 +1,4 @@
-"""Pipes that open files and yield their rows: text, csv, tsv, jsonl, parquet; plain or compressed."""
+"""Pipes that open text, csv, tsv, jsonl and parquet files, plain or compressed, and yield their rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class JsonlOpener(ItrDataPipeline):
 
 @DataPipeline.register()
 class CsvOpener(ItrDataPipeline):
-    """Yields rows of csv files as dicts keyed by the header or `fields`; with only `header = false`, as lists."""
+    """Yields rows of csv files as dicts keyed by the header or `fields`, or as lists if there is neither."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class CsvOpener(ItrDataPipeline):
 
 @DataPipeline.register()
 class TsvOpener(ItrDataPipeline):
-    """CsvOpener for tab-separated files; there is no quote character unless `quote` sets one."""
+    """CsvOpener for tab-separated files, without a quote character unless `quote` sets one."""
 
     def __init__(
         self,
@@ -138,10 +138,10 @@ def paths(source: Any) -> Iterator[Path]:
 
 
 def _check_files(source: Any) -> Any:
-    """Return the source; raise if its files are missing or all empty, provided that their names are already known."""
+    """Return the source; raise if its files are known in advance and are missing or all empty."""
     if isinstance(source, str | Path | list | tuple | LstDataPipeline):
         files = list(paths(source))
-        if files and all(file.is_file() and not file.stat().st_size for file in files):  # a pipe has no size
+        if files and all(file.is_file() and not file.stat().st_size for file in files):  # a named pipe has no size
             every = f"all {len(files)} files are empty, for example {files[0]}"
             named = f"{files[0]} is empty" if len(files) == 1 else every
             raise AlchemyError(named, hint="use a file with at least one row")
@@ -149,7 +149,7 @@ def _check_files(source: Any) -> Any:
 
 
 def good_rows(path: Path, rows: Rows, bad: str) -> Iterator[tuple[int, Any]]:
-    """Yield the well-formed rows; raise on a bad row with its file and line, or count and skip it."""
+    """Yield the well-formed rows; on a bad row, raise with its file and line, or count and skip it."""
     skipped: list[int] = []
     for line, row in rows:
         if not isinstance(row, BadRow):
@@ -180,7 +180,7 @@ def _name_fields(path: Path, rows: Rows, header: bool, fields: list[str] | None)
 
 
 def _check_names(names: list[str], where: str) -> list[str]:
-    """Return the column names; raise on duplicates, since the cells of one would overwrite those of the other."""
+    """Return the column names; raise on duplicates, since one column would overwrite the other."""
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         hint = "rename one, or set `fields` to names for all columns"

@@ -22,7 +22,7 @@ FORMATS = (".jsonl", ".csv")
 
 @OutputPipeline.register()
 class Classify(OutputPipeline):
-    """Converts logits to one row per sample with `pred`, `prob` and, if the batch has it, the gold `label`.
+    """Converts logits to one row per sample with `pred`, `prob` and the gold `label`, if the batch has one.
 
     `keep` lists batch fields to copy to the rows; `names` lists the class names and adds a readable `pred_name`.
     """
@@ -62,7 +62,7 @@ class Classify(OutputPipeline):
 
 @OutputPipeline.register()
 class Collect(OutputPipeline):
-    """Adds the rows of every batch to the global list `varname`, from which evaluation pipes read them."""
+    """Adds the rows of every batch to the global `varname` list, from which evaluation pipes read them."""
 
     keeps = True
 
@@ -80,9 +80,9 @@ class Collect(OutputPipeline):
 
 @OutputPipeline.register()
 class SaveAppend(OutputPipeline):
-    """Appends every row as a line of JSON to a file of the record; with `step_tag`, one file per training step.
+    """Appends every row as a line of JSON to a file in the record; with `step_tag`, writes one file per training step.
 
-    Without a record nothing is written; outside training, the file name has no step.
+    Without a record, nothing is written; outside training, the file name has no step.
     """
 
     keeps = True
@@ -102,7 +102,7 @@ class SaveAppend(OutputPipeline):
 
 @OutputPipeline.register()
 class WritePredictions(OutputPipeline):
-    """Writes the rows of an evaluation to `results/<filename>` of the record, as jsonl or csv by suffix.
+    """Writes the rows of an evaluation to `results/<filename>` in the record, as jsonl or csv depending on the suffix.
 
     Each pass over the data replaces the file. Without a record, a warning is logged and nothing is written.
     """
@@ -144,7 +144,7 @@ class PredictionFile:
         if out:
             return cls(out)
         if any(isinstance(pipe, WritePredictions) for pipe in run.task.outputpipes):
-            return cls(None)  # a pipe of the config already writes them
+            return cls(None)  # a pipe in the config already writes them
         return cls.in_record(run, f"predictions.{suffix}")
 
     @classmethod

@@ -49,7 +49,7 @@ def to_json(row: object) -> str:
 
 
 def jsonable(value: object) -> object:
-    """Convert a value that `json` does not support to one that it does."""
+    """Convert a value that `json` does not support to a supported one."""
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, np.ndarray | np.generic):
@@ -62,7 +62,7 @@ def jsonable(value: object) -> object:
 
 
 def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
-    """Return the path of a record file, or None without a record; `step_tag` adds `_step12` to it during training."""
+    """Return the path of a record file, or None without a record; `step_tag` adds, e.g., `_step12` during training."""
     if run.record_dir is None:
         return None
     path = path_inside(Path(run.record_dir), name)
@@ -85,7 +85,7 @@ def tolerate_write_errors(run: Run, name: str) -> Iterator[None]:
 
 
 class OrderedRows:
-    """Collects the rows of an evaluation batch by batch and sorts them by sample; ignores rows outside of one."""
+    """Collects the rows of an evaluation by batch and sorts them by sample; ignores rows outside of an evaluation."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] | None = None

@@ -1,4 +1,4 @@
-"""Tokenize pairs of texts for translation from raw text, in the form of a built corpus."""
+"""Tokenize raw text pairs for translation, in the same form as a built corpus."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EncodePairs(Link, Dataset[Any]):
 
 
 class EncodedPairs(Sides, Dataset[Any]):
-    """The rows of EncodePairs, or of a cache of them, in memory; batches look like those of corpora.Parallel.
+    """The rows of EncodePairs or their cache, in memory; batches have the same format as in corpora.Parallel.
 
     With `texts`, a batch also contains the raw texts as `source_text` and `target_text`.
     """
@@ -74,7 +74,7 @@ class EncodedPairs(Sides, Dataset[Any]):
 
 
 def text_of(sample: object, side: str, data: object, index: int) -> str:
-    """Return the text of one side of a sample; raise with file and line if it has none."""
+    """Return the text of one side of a sample; raise an error with file and line if it is missing."""
     text = sample.get(side) if isinstance(sample, Mapping) else None
     if isinstance(text, str):
         return text

@@ -1,4 +1,4 @@
-"""Draw evaluation plots as png: confusion matrices and predicted against gold numbers."""
+"""Draw evaluation plots as png: confusion matrices, and predicted values against gold values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def draw_confusion(names: Sequence[str], counts: Any, legend: str) -> bytes:
 
 
 def draw_numbers(gold: Sequence[float], predicted: Sequence[float]) -> bytes:
-    """Draw a scatter plot of predicted against gold numbers; exact predictions lie on the line."""
+    """Draw a scatter plot of predicted against gold values; exact predictions lie on the line."""
     figure, axes = _figure((5, 5))
     axes.scatter(gold, predicted, s=8, alpha=0.5)
     low, high = min((*gold, *predicted)), max((*gold, *predicted))
@@ -62,7 +62,7 @@ def _shorten(name: str, most: int = 24) -> str:
 
 
 def font_for(text: str) -> str:
-    """Return a font with all characters of a text, preferably the default one; empty if none is installed."""
+    """Return a font with all characters of a text, preferably the default font, or "" if none is installed."""
     return _font_for(frozenset(text + "…") - frozenset(" \t\n\r"))
 
 

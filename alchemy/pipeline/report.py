@@ -40,7 +40,7 @@ class Report(EvalPipeline):
     The tasks of alchemy.tasks add a Report by default; to change or disable it, list one in `evalpipes`, for example
     with `enabled = false`. `pieces` selects the files to write, `splits` the splits (empty: all), `limit` the maximum
     number of hardest examples (0: no limit), and `predictions` adds a file with all rows. `rows`, `pred` and `label`
-    name the rows and their fields. `kind`, `names`, `scheme` and `other` describe the predictions where the rows and
+    name the rows and their fields. `kind`, `names`, `scheme` and `other` describe the predictions if the rows and
     the task do not. A failing report never aborts training: it logs a warning once. Plots are drawn when the run ends.
     """
 
@@ -121,7 +121,7 @@ class Report(EvalPipeline):
             write_atomic(path, text)
 
     def _draw_later(self, name: str, draw: Callable[[], bytes]) -> None:
-        """Draw the plot of the last evaluation when the run ends: drawing can take longer than an evaluation."""
+        """Draw the plot of the last evaluation when the run ends, since drawing can take longer than an evaluation."""
         path = record_file(self.run, f"results/{name}")
         if path is not None:
             self._register_finish()
@@ -173,7 +173,7 @@ def _format_report(report: Mapping[str, Any], most: int = 0) -> str:
 
 
 def _format_table(title: str, table: Mapping[str, Mapping[str, float]], most: int = 0) -> list[str]:
-    """Format a table with aligned columns; a long one shows only the `most` rows with the lowest F1 (0: all).
+    """Format a table with aligned columns; a long table shows only the `most` rows with the lowest F1 (0: all rows).
 
     >>> table = {"体育": {"f1": 0.5, "support": 12}, "b": {"f1": 1.0, "support": 3}}
     >>> print("\\n".join(_format_table("classes", table)))

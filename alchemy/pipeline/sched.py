@@ -1,4 +1,4 @@
-"""Schedule pipes that evaluate or freeze during training; BE, EE, BS, ES: begin/end of an epoch/step."""
+"""Schedule pipes that evaluate or freeze during training; BE, EE, BS and ES mean begin/end of an epoch/step."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class EvalEEPipeline(_EvalSchedPipeline, EndEpochPipeline):
 class SetRequiresGradBSPipeline(BeginStepPipeline):
     """Calls `model.set_requires_grad(requires_grad, mode, **kw)` before step `step` to freeze or unfreeze a part.
 
-    A run that resumes after that step applies it immediately, after the pipes of earlier steps.
+    If a run resumes after that step, the call is made immediately, after the calls of earlier steps.
     """
 
     def __init__(self, step: int, requires_grad: bool, mode: str, **kwargs: Any) -> None:
@@ -105,7 +105,7 @@ class SetRequiresGradBSPipeline(BeginStepPipeline):
         return kwargs
 
     def _earlier_pipes(self) -> list[SetRequiresGradBSPipeline]:
-        """Return the pipes of earlier steps; they also apply after resuming, wherever they are in the list."""
+        """Return the pipes of earlier steps, which also apply after resuming, regardless of their place in the list."""
         pipes = self.run.train_sched.pipes
         before = [pipe for pipe in pipes if isinstance(pipe, SetRequiresGradBSPipeline) and pipe.step < self.step]
         return sorted(before, key=lambda pipe: pipe.step)

@@ -1,4 +1,4 @@
-"""Templates that add special tokens to one or two token sequences and truncate long ones."""
+"""Templates that add special tokens to one or two token sequences and truncate long sequences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Row(NamedTuple):
 
 
 class Template:
-    """Adds special tokens to texts; `cuts` lists the truncation strategies that an error message suggests."""
+    """Adds special tokens to texts; `cuts` lists the truncation strategies to suggest in error messages."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Template:
         return place, len(self.slots) - place - 1
 
     def _truncate(self, rows: dict[str, list[int]]) -> None:
-        """Truncate the rows so that they fit."""
+        """Truncate the rows to the maximum length."""
         first, second = (len(rows.get(key, ())) for key in ("$A", "$B"))
         excess = first + second - self.room
         if self.long == "refuse":
@@ -98,7 +98,7 @@ class Template:
 
 
 def split_excess(first: int, second: int, excess: int) -> tuple[int, int]:
-    """Return how many tokens each text loses: the longer one until both are equal, then both; as in transformers.
+    """Return how many tokens to cut: from the longer text until both are equal, then from both, as in transformers.
 
     >>> split_excess(5, 2, 2), split_excess(5, 2, 4), split_excess(2, 5, 4), split_excess(3, 3, 3)
     ((2, 0), (3, 1), (1, 3), (2, 1))

@@ -1,4 +1,4 @@
-"""Load the tokenizers of pipes and save copies of them in the record."""
+"""Load the tokenizers of pipes and save copies in the record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _SavedTokenizer(NamedTuple):
 
     digest: str
     origin: str
-    error: type[AlchemyError] = AlchemyError  # raised for a different tokenizer
+    error: type[AlchemyError] = AlchemyError  # raised if the tokenizer changes
 
 
 _saved: WeakKeyDictionary[Run, dict[str, _SavedTokenizer]] = (
@@ -44,14 +44,14 @@ def tokenizer_of(spec: TokenizerSpec) -> Tokenizer:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """Return the digest of a tokenizer, or "" if it has none. Compared on resume, since ids must not change."""
+    """Return the digest of a tokenizer, or "" if it has none. Resuming compares digests, since ids must not change."""
     with contextlib.suppress(NotImplementedError):  # a project's tokenizer without a digest
         return tokenizer.digest
     return ""
 
 
 def keep_tokenizer(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
-    """Save a copy in the record of the current run, so that the ids of its model can always be decoded.
+    """Save a copy in the record of the current run, so that the token ids of its model can always be decoded.
 
     All splits of a run, and runs that resume it, must use the same tokenizer for a field. Error messages show `origin`.
     """

@@ -1,4 +1,4 @@
-"""Pipes that cut long token sequences into overlapping windows, each token owned by exactly one window."""
+"""Pipes that cut long token sequences into overlapping windows; each token is owned by exactly one window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF, START, OWNED = "window_of", "window_start", "owned"
 
 
 class _Span(NamedTuple):
-    """The tokens `[start, end)` of a text that a window contains, and those, `[first, last)`, that it owns."""
+    """The tokens `[start, end)` of a text that a window contains, and the tokens `[first, last)` that it owns."""
 
     start: int
     end: int
@@ -30,20 +30,20 @@ class _Span(NamedTuple):
 
 
 def spans(length: int, room: int, overlap: int) -> list[_Span]:
-    """Return the windows of a text; a token is owned by the window where it is farthest from a cut, ties to the first.
+    """Return the windows of a text; a token is owned by the first window in which it is farthest from a cut.
 
     >>> spans(5, room=4, overlap=2)
     [_Span(start=0, end=4, first=0, last=3), _Span(start=1, end=5, first=3, last=5)]
     """
-    final = max(0, length - room)  # the last window is as long as the others, to give its tokens more context
+    final = max(0, length - room)  # the last window is as long as the others, so that its tokens have more context
     starts = [*range(0, final, room - overlap), final]
-    # halfway between the end of a window and the start of the next
+    # halfway between the end of one window and the start of the next
     bounds = [0, *((start + room + following + 1) // 2 for start, following in itertools.pairwise(starts)), length]
     return [_Span(start, min(start + room, length), *bounds[k : k + 2]) for k, start in enumerate(starts)]
 
 
 def room_for(max_length: int, around: tuple[int, int], overlap: int, section: str = "") -> int:
-    """Return the number of text tokens in a window, without special tokens; raise if a window adds no new ones."""
+    """Return the number of text tokens in a window, without special tokens; raise if a window adds no new tokens."""
     room = max_length - sum(around)
     if room <= overlap:
         text = f"max_length = {max_length} has room for {max(0, room)} tokens of text: with overlap = {overlap}"
@@ -90,7 +90,7 @@ class _WindowPipe(FieldMaker, DataPipeline):
 class Windows(_WindowPipe, LstDataPipeline):
     """Cuts samples into windows of at most `max_length` tokens; consecutive windows share `overlap` tokens.
 
-    It follows Encode or EncodeWords, and reads all samples when it is built to count the windows.
+    Place it after Encode or EncodeWords. It reads all samples when it is built to count the windows.
     """
 
     def __init__(self, datapipe: Any, *, max_length: PositiveInt, overlap: NonNegativeInt) -> None:
@@ -117,7 +117,7 @@ class Windows(_WindowPipe, LstDataPipeline):
 
 @DataPipeline.register()
 class WindowsStream(_WindowPipe, ItrDataPipeline):
-    """Windows for streams."""
+    """Streaming version of Windows."""
 
     def __iter__(self) -> Iterator[Any]:
         for number, sample in enumerate_samples(self.datapipe):
@@ -126,7 +126,7 @@ class WindowsStream(_WindowPipe, ItrDataPipeline):
 
 
 def _encoder_of(pipe: DataPipeline) -> Texts | Wordwise:
-    """Return the encoder whose rows are cut; only pipes that keep samples unchanged may be in between."""
+    """Return the encoder whose rows are cut; only pipes that leave samples unchanged may be in between."""
     name, link = type(pipe).__name__, pipe.datapipe
     while isinstance(link, DataPipeline) and link.keeps:
         link = link.datapipe

@@ -34,7 +34,7 @@ IGNORED = (
 class Backup(AlchemyPlugin):
     """Plugin that copies `paths` to `backup/` in the record.
 
-    The path `alchemy` is the installed package, unless the current folder contains that package. Files that contain
+    The `alchemy` path is the installed package, unless the current folder contains that package. Files that contain
     secrets, such as keys and passwords, are skipped, since records are often shared.
     """
 
@@ -58,7 +58,7 @@ class Backup(AlchemyPlugin):
                 elif not skip(str(source.parent), [source.name]):
                     shutil.copy2(source, target)
 
-        # replaced as a whole, so that nothing is written through a link in the backup of a resumed record
+        # replace the folder as a whole, so as not to write through a link in the backup of a resumed record
         replace_folder(folder / "backup", copy)
         if skipped:
             logger.warning("not backed up, because they contain secrets: {}", ", ".join(sorted(skipped)))
@@ -66,7 +66,7 @@ class Backup(AlchemyPlugin):
 
 def _find_source(name: str) -> Path:
     path = Path(name)
-    # ignore an empty folder `alchemy`, such as a git submodule that was not fetched
+    # ignore an empty `alchemy` folder, such as a git submodule that was not fetched
     if path.exists() and (name != "alchemy" or (path / "__init__.py").exists()):
         return path
     if name == "alchemy":
@@ -75,7 +75,7 @@ def _find_source(name: str) -> Path:
 
 
 def _make_ignore(patterns: Iterable[str], record: Path, skipped: list[str]) -> Callable[[str, list[str]], set[str]]:
-    """Return the `ignore` function for `shutil.copytree`; it adds files with secrets to `skipped`, with the reason."""
+    """Return the `ignore` function for `shutil.copytree`; it adds files with secrets, and the reason, to `skipped`."""
     patterns = tuple(patterns)
     # the folder of all records may be inside a path; copying it would never end
     records = os.path.realpath(record.parent)

@@ -11,7 +11,7 @@ from alchemy.result import log_failure
 
 
 class AlchemyPlugin(Registrable):
-    """Base class of plugins. Override the methods you need; during `exit`, `sys.exc_info()` is the error of the run.
+    """Base class for plugins. Override the methods you need; in `exit`, `sys.exc_info()` returns the error, if any.
 
     Set `aside = True` for a plugin that only copies files, sends notifications or records traces: short verification
     runs skip it.
@@ -23,7 +23,7 @@ class AlchemyPlugin(Registrable):
         self.run = current_run()
 
     def log(self, values: Mapping[str, float], update: int) -> None:
-        """Receive metrics, every `log_every` updates and after each evaluation."""
+        """Receive metrics every `log_every` updates and after each evaluation."""
 
     def exit(self) -> None:
         """Clean up when the run ends, even if it failed."""

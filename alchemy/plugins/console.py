@@ -27,7 +27,7 @@ class BasicSetup(AlchemyPlugin):
         super().__init__()
         if self.run.debug:
             level = "DEBUG"
-            # kernels report errors where they were launched; read when CUDA starts
+            # makes kernels report errors where they were launched; read when CUDA starts
             os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
             before = torch.is_anomaly_enabled()
             torch.autograd.set_detect_anomaly(True)

@@ -34,7 +34,7 @@ ENV_NAMES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBL
 
 
 class Sources(NamedTuple):
-    """Config, code and environment of a run: files of the record and fields of its `record.json`."""
+    """Config, code and environment of a run, as files of the record and fields of its `record.json`."""
 
     files: dict[str, str]
     fields: dict[str, object]
@@ -87,7 +87,7 @@ class FileLogger(AlchemyPlugin):
     def _create(self, log_dir: str, tag: str, sources: Sources) -> Record:
         run = self.run
         name = run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f")
-        if CONFIG in sources.files:  # before it is written, so that a run killed in between can be resumed
+        if CONFIG in sources.files:  # before the file is written, so that a run killed in between can be resumed
             trust(digest_of(sources.files[CONFIG].encode()), (run.resume_from or Path(log_dir, name)) / CONFIG)
         if run.resume_from is None:
             return Record.create(
@@ -103,7 +103,7 @@ class FileLogger(AlchemyPlugin):
                 **sources.fields,
             )
         record = Record.reopen(run.resume_from)
-        # only after the state is accepted: the next attempt must see the same changes
+        # only once the state is accepted: until then, the next attempt must see the same changes
         record.when_resumed = functools.partial(_update_sources, record, sources)
         return record
 
@@ -112,7 +112,7 @@ class FileLogger(AlchemyPlugin):
         for name in ("checkpt", *subdirs):
             path_inside(folder, name).mkdir(parents=True, exist_ok=True)
         run.symbols.set_global("checkpt_dir", folder / "checkpt")
-        if create_readme and not (folder / "README.md").exists():  # the user may have edited that of a resumed run
+        if create_readme and not (folder / "README.md").exists():  # in a resumed run, the user may have edited it
             parts = [f"# {hide(str(run.cfg.get('tag')))}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
                 delta = dumps(mask_secrets(Table(run.cfg.delta))).strip()
@@ -134,7 +134,7 @@ class FileLogger(AlchemyPlugin):
         return Sources(files, fields)
 
     def _log_overhead(self) -> None:
-        """Log the time that tracking took from the run."""
+        """Log the tracking overhead."""
         assert self.record is not None
         run, series, saving = self.run, self.record.series, self.run.checkpoints.cost
         seconds = run.elapsed - series.seconds  # of this generation, like the costs below
@@ -166,7 +166,7 @@ class FileLogger(AlchemyPlugin):
         for name, rows in (("metrics.jsonl", self.record.series), ("ledger.jsonl", self.run.ledger)):
             if rows.dropped:
                 logger.warning("{} rows of {} could not be written: {}", rows.dropped, name, rows.error)
-        # a failure was logged already
+        # a failure has already been logged
         level = "DEBUG" if status == "failed" else "INFO"
         logger.log(level, "{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
 
@@ -181,13 +181,13 @@ def _update_sources(record: Record, sources: Sources) -> None:
         name for name, text in sources.files.items() if _write_versioned(record.path, record.generation, name, text)
     ]
     record.files, fields = sources.files, dict(sources.fields)
-    if "cfg.toml" not in changed:  # the hash of a config without a seed differs from that of its cfg.toml
+    if "cfg.toml" not in changed:  # without a seed, the hashes of the config and of its cfg.toml differ
         del fields["cfg_hash"]
     record.note(**fields)
 
 
 def _write_versioned(folder: Path, gen: int, name: str, text: str) -> bool:
-    """Write a file of the record; if its content changed, keep the previous one under the number of its generation."""
+    """Write a file of the record; if its content changed, keep the previous version, named by its generation."""
     path = folder / name
     previous = read_bytes(path).decode("utf-8") if path.exists() else text
     if previous != text:
@@ -225,7 +225,7 @@ def versions() -> dict[str, str]:
 
 
 def environment(device_info: dict[str, Any]) -> dict[str, Any]:
-    """Return everything apart from config and code that results may depend on."""
+    """Return everything that results may depend on, apart from config and code."""
     packages = {dist.metadata["Name"]: dist.version for dist in distributions()}
     return {
         "format": 1,

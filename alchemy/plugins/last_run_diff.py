@@ -1,4 +1,4 @@
-"""Compare a new run with the last run of the same tag and runner."""
+"""Compare a new run with the last run that has the same tag and runner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alchemy.errors import AlchemyError
 from alchemy.records.folder import read_info
 from alchemy.records.symlinks import refuse_links
 
-# only the newest records are compared; older runs are not of interest
+# only the newest records are compared
 NEWEST = 200
 NAMES = 4  # changed keys shown on the console; the log file lists all of them, with their values
 
@@ -37,7 +37,7 @@ def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None
             logger.debug(
                 "since the last run of this tag, {} ({}):\n{}\ncode: {}", other.name, last["status"], changes, code
             )
-            if not cfg.parent:  # tests differ in the training run that they test
+            if not cfg.parent:  # tests differ in the training run they evaluate
                 logger.info("since {} ({}): {}; code {}", other.name, last["status"], _shorten(changes), code)
             return
 

@@ -1,4 +1,4 @@
-"""Log sinks: console, file, and the bridge from the standard `logging`."""
+"""Log sinks: console, file, and the bridge from standard `logging`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
         style = STYLES.get(message.record["level"].name, "")
         console.print(Text(hide(message).rstrip("\n"), style=style), soft_wrap=True)
 
-    had_default = _remove(_default[0])  # sinks added by a project stay
+    had_default = _remove(_default[0])  # sinks added by a project are kept
     sink = logger.add(
         write, level=level, format=_make_formatter(format, DATE_FORMAT, brief=True), catch=True, diagnose=False
     )
@@ -53,7 +53,7 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
 
 @contextlib.contextmanager
 def plain_console(console: Console) -> Iterator[None]:
-    """Console logging without BasicSetup: replaces loguru's default sink, which prints the values of variables."""
+    """Log to the console without BasicSetup; replaces loguru's default sink, which prints the values of variables."""
     # removing the default sink is the only way to find out whether it exists
     if not _remove(_default[0]):
         yield  # the program has configured its own logging
@@ -64,7 +64,7 @@ def plain_console(console: Console) -> Iterator[None]:
 
 
 class LogFile:
-    """A log file that never raises an error. Failed lines are kept and retried with the next one."""
+    """A log file that never raises an error. Lines that could not be written are retried with the next line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,7 +90,7 @@ class LogFile:
             self._error = str(error)
 
     def reopen(self) -> None:
-        """Recreate the file with its content if it was deleted."""
+        """Recreate the file and its content if it was deleted."""
         with self._using:
             self._file = reopen(self._file, self.path)
 
@@ -119,7 +119,7 @@ def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str
 
 @contextlib.contextmanager
 def stdlib_logging(level: str) -> Iterator[None]:
-    """Send messages of the standard `logging` and Python warnings to loguru until the block ends."""
+    """Forward standard `logging` messages and Python warnings to loguru until the block ends."""
     root = logging.getLogger()
     if any(isinstance(handler, _Intercept) for handler in root.handlers):
         yield  # a nested run
@@ -169,7 +169,7 @@ _default = [0]
 
 
 def _remove(sink: int) -> bool:
-    """Remove a sink; return False if it was removed already."""
+    """Remove a sink; return False if it was already removed."""
     try:
         logger.remove(sink)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Find changes since a record was written that would make a resumed run differ from the original."""
+"""Find changes made since a record was written that would make a resumed run differ from the original."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from alchemy.launch.project_imports import find_file
 from alchemy.plugins.file_logger import environment, hash_code, values_hash, versions
 from alchemy.records.folder import read_info
 
-# keys that do not affect training results: `*` matches one name, `**` all that follow
+# keys that do not affect training results: `*` matches one name, `**` all remaining names
 HARMLESS = (
     "tag",
     "checkpoint.**",
     "stop.**",
-    "task.datasets.*.num_workers",  # matters for a stream; loading the state checks that
+    "task.datasets.*.num_workers",  # matters only for streams; checked when the state is loaded
     "task.datasets.*.prefetch_factor",
     "task.datasets.*.persistent_workers",
     "task.datasets.*.pin_memory",
@@ -68,13 +68,13 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 def _config_changes(record: Path, document: Document) -> Iterator[Change]:
     was, info = prepare_cfg(record / "cfg.toml", compare=True), read_info(record)
     written, previous = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
-    # a resume with another config saves the previous one before the new hash, and may be killed in between
+    # resuming with another config saves the previous config before the new hash, and may be killed in between
     known = [was, *([prepare_cfg(previous, compare=True)] if previous.is_file() else [])]
     if written and written not in map(values_hash, known):
         yield Change("cfg.toml", "was edited after the run wrote it", True, of_config=True)
     harmless = [*HARMLESS, *_passive_plugins(was, document)]
     for key, before, after in differences(was, document):
-        if before == after == MASK:  # also of a plugin: resuming the same run requires the same value
+        if before == after == MASK:  # even in a plugin: resuming the same run requires the same value
             yield Change(key, "the secret has changed", True, of_config=True)
             continue
         breaks = not any(_matches(key, pattern) for pattern in harmless)
@@ -117,7 +117,7 @@ def _code_changes(record: Path, user_dir: str) -> Iterator[Change]:
         changed = [text for name, digest in info["code"].items() if (text := _describe_change(name, digest, user_dir))]
         if changed:
             yield Change("code", ", ".join(changed), True)
-    elif info["code_hash"] != hash_code(user_dir):  # written by an earlier version, or killed before the first save
+    elif info["code_hash"] != hash_code(user_dir):  # from an earlier version, or killed before the first save
         yield Change("code", f"the code in {user_dir} has changed", True)
     for package, version in versions().items():
         before = info["versions"].get(package)
@@ -144,7 +144,7 @@ def _machine_changes(record: Path, device_info: Mapping[str, Any]) -> Iterator[C
     now = environment(dict(device_info))
     rows = {
         "device": (_device_type(before.get("device")), _device_type(now["device"]), True),
-        "threads": (before.get("threads"), now["threads"], True),  # sums are split differently
+        "threads": (before.get("threads"), now["threads"], True),  # affects how sums are split
         "processor": (before.get("processor"), now["processor"], True),
         "platform": (before.get("platform"), now["platform"], False),
         "cwd": (before.get("cwd"), now["cwd"], False),
@@ -175,7 +175,7 @@ def _read_environment(path: Path) -> dict[str, Any]:
 
 
 def _device_type(device: Mapping[str, Any] | None) -> str:
-    """Return the device type, without its index: GPUs of a machine are interchangeable."""
+    """Return the device type without its index: GPUs of a machine are interchangeable."""
     return str((device or {}).get("device", "cpu")).partition(":")[0]
 
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from alchemy.config.secrets import ENDINGS, NAMES, contains_secret, is_secret_name
 from alchemy.files import open_to_read
 
-MAX_BYTES = 2**18  # searched per file
+MAX_BYTES = 2**18  # how much of each file is searched
 
 # lower case: the comparison ignores case
 FOLDERS = (".ssh", ".gnupg", ".aws", ".azure", ".gcloud", ".kube", ".kaggle", "*.agilekeychain", "*.keychain")
@@ -78,7 +78,7 @@ SETTING = re.compile(
 
 
 def secret_reason(folder: str, name: str) -> str:
-    """Return why a file or folder is considered secret, or an empty string."""
+    """Return why a file or folder is considered secret, or an empty string if it is not."""
     path, lower = os.path.join(folder, name), name.lower()
     if os.path.islink(path):
         return ""  # copied as a link, without its target
@@ -108,7 +108,7 @@ def _find_secret(path: str) -> str:
     try:
         with open_to_read(path) as file:
             head = file.read(MAX_BYTES)
-    except OSError:  # copying it reports the error
+    except OSError:  # the copy reports the error
         return ""
     if b"\0" in head[:1024]:  # binary
         return ""

@@ -12,8 +12,8 @@ from alchemy.seeds import make_deterministic, restore_determinism, seed_everythi
 class Seeding(AlchemyPlugin):
     """Plugin that seeds all random number generators: Python, NumPy, torch, and the order of the data.
 
-    A `seed` at the top of the config, or `--seeds`, takes precedence over this one. PYTHONHASHSEED is not changed: it
-    is read when Python starts, and no order in alchemy depends on it.
+    A `seed` at the top of the config, or `--seeds`, takes precedence over this seed. PYTHONHASHSEED is not changed:
+    it is read when Python starts, and no ordering in alchemy depends on it.
     """
 
     def __init__(self, *, seed: int, use_deterministic_algorithms: bool = False) -> None:

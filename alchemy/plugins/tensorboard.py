@@ -13,7 +13,7 @@ from alchemy.plugins.base import AlchemyPlugin
 
 
 class _NullWriter:
-    """Null object for a SummaryWriter, used without a record."""
+    """Null object for a SummaryWriter, used when there is no record."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -23,7 +23,7 @@ class _NullWriter:
 
 @AlchemyPlugin.register()
 class TensorboardLogger(AlchemyPlugin):
-    """Plugin that writes metrics to TensorBoard. Its SummaryWriter is a global for parts that log more."""
+    """Plugin that writes metrics to TensorBoard. Its SummaryWriter is a global, so that parts can log more."""
 
     packages = ("tensorboard",)
 
@@ -39,7 +39,7 @@ class TensorboardLogger(AlchemyPlugin):
     def exit(self) -> None:
         try:
             self.writer.close()
-        except OSError as error:  # a full disk must not fail the run
+        except OSError as error:  # a full disk must not make the run fail
             logger.warning("the TensorBoard event files are incomplete: {}", error)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from alchemy.errors import AlchemyError
 
-# with less, a run would fail in its first minutes
+# with less free space, a run would fail within minutes
 MIN_FREE_BYTES = 16 * 2**20
 
 
@@ -17,7 +17,7 @@ def make_folder(log_dir: Path, name: str) -> Path:
         log_dir.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(log_dir).free
         folder = log_dir / name
-        for again in range(1, 1000):  # two runs that start in the same microsecond
+        for again in range(1, 1000):  # two runs may start in the same microsecond
             try:
                 folder.mkdir()
                 break
@@ -35,7 +35,7 @@ def make_folder(log_dir: Path, name: str) -> Path:
 
 
 def write_error(folder: Path, error: OSError) -> AlchemyError:
-    """Return the error for a record folder that cannot be written."""
+    """Return the error to raise if a record folder cannot be written."""
     return AlchemyError(
         f"cannot write to the record folder {folder}: {error.strerror or error}",
         hint="fix its permissions, choose another log_dir for FileLogger, or run with --no-file",

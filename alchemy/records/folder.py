@@ -30,7 +30,7 @@ LOCK = ".lock"
 
 
 class RecordLike(Protocol):
-    """The interface that a run expects of its record; `NoRecord` is the null object."""
+    """The interface that a run expects its record to have; `NoRecord` is the null object."""
 
     @property
     def lines(self) -> int: ...
@@ -48,7 +48,7 @@ class RecordLike(Protocol):
 
 
 class NoRecord:
-    """A null object for a run without a record folder: discards everything."""
+    """The null object for a run without a record folder; discards everything."""
 
     lines = generation = 0
     error = ""
@@ -76,7 +76,7 @@ class NoRecord:
 
 
 class Record:
-    """A record that the run in this process writes."""
+    """A record written by the run in this process."""
 
     def __init__(self, folder: Path, info: dict[str, Any], files: Mapping[str, str] = {}) -> None:
         self.path = folder
@@ -92,7 +92,7 @@ class Record:
             )
         self.series = MetricsFile(folder / "metrics.jsonl", info["gen"])
         self.log = self.series.log
-        self.remarks: list[str] = []  # data losses; appended to the reason when the record is closed
+        self.remarks: list[str] = []  # notes on lost data, appended to the reason when the record is closed
         self._reopen = [self.series.reopen]
         self._save_lock, self._restore_lock = threading.Lock(), threading.Lock()
         self._ended = threading.Event()
@@ -112,7 +112,7 @@ class Record:
         """Create the folder `log_dir/name` with `files` and mark the run as running.
 
         Raises an error if the folder cannot be written. `record.json` is written last: a run killed before that leaves
-        no record, a run killed after it leaves a complete one.
+        no record, and a run killed later leaves a complete one.
         """
         folder = make_folder(Path(log_dir), name)
         info = {
@@ -160,7 +160,7 @@ class Record:
         return record
 
     def undo_reopen(self) -> None:
-        """Restore the fields from before `reopen` and close the record."""
+        """Restore the fields to their values before `reopen` and close the record."""
         self._ended.set()
         self.series.close()
         self.note(**self.before)
@@ -173,17 +173,17 @@ class Record:
 
     @property
     def lines(self) -> int:
-        """The number of lines in `metrics.jsonl`, including those superseded when the run was resumed."""
+        """The number of lines in `metrics.jsonl`, including lines superseded when the run was resumed."""
         return self.series.lines
 
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
-        """Mark the rows after `from_line` as superseded: the run resumes from an earlier state."""
+        """Mark the rows after `from_line` as superseded, because the run resumes from an earlier state."""
         self.series.resume(self.generation, from_update, from_line, seconds)
         self.when_resumed()
 
     @property
     def error(self) -> str:
-        """The first error in writing a row, or an empty string."""
+        """The first error that occurred while writing a row, or an empty string."""
         return self.series.error
 
     def sync(self) -> bool:
@@ -247,7 +247,7 @@ class Record:
 
 
 def _warn(text: str, *values: object) -> None:
-    from loguru import logger  # here: listing records does not need it
+    from loguru import logger  # imported here because listing records does not need it
 
     logger.warning(text, *values)
 
@@ -260,7 +260,7 @@ def _process_fields() -> dict[str, Any]:
 
 
 def read_info(folder: str | Path) -> dict[str, Any]:
-    """Read `record.json`; a run whose process is gone has the status killed or lost, not running."""
+    """Read `record.json`; the status `running` becomes killed or lost if the process no longer exists."""
     info = read_fields(Path(folder) / INFO)
     if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
         info["status"], info["reason"] = "killed", "its process is gone"
@@ -286,7 +286,7 @@ def _is_silent(info: Mapping[str, Any]) -> bool:
 
 
 def is_alive(info: Mapping[str, Any]) -> bool:
-    """Return whether the process that writes a record is still running here; a reused PID does not count."""
+    """Return whether the process that writes a record is still running on this machine; a reused PID does not count."""
     start = process_start(info["pid"])
     return start is not None and start == info.get("pid_started")
 
@@ -307,7 +307,7 @@ def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
     path = Path(name)
     if not str(name):
         raise AlchemyError("the record name is empty", hint="pass a record folder, its name, or 'latest'")
-    if os.path.lexists(path / INFO):  # even a broken link: reading it raises the right error
+    if os.path.lexists(path / INFO):  # also for a broken link, since reading it raises the right error
         return path
     if str(name) == "latest":
         return newest(roots, having="ledger.jsonl")
@@ -330,7 +330,7 @@ def newest(roots: tuple[str, ...] = (".",), status: str = "", having: str = "") 
 
 
 def read_newest_first(found: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield records, latest first, with their `record.json`; skip unreadable ones with a warning."""
+    """Yield records, latest first, with their `record.json`; skip unreadable records with a warning."""
     for folder in sorted(found, key=lambda folder: folder.name, reverse=True):
         try:
             info = read_info(folder)
@@ -349,7 +349,7 @@ def status_of(folder: Path) -> str:
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """Yield every record folder below `root`, without entering hidden folders or records."""
+    """Yield every record folder below `root`, without descending into hidden folders or records."""
     for folder, names, files in os.walk(root):
         if INFO in files:
             names.clear()
@@ -358,7 +358,7 @@ def folders(root: Path) -> Iterator[Path]:
 
 
 def process_start(pid: int) -> int | None:
-    """Return the start time of a process in ticks since boot: None if it is gone, 0 if unknown (not on Linux)."""
+    """Return the start time of a process in ticks since boot: None if it has ended, 0 if unknown (not on Linux)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Append to and read JSON Lines files; a background thread writes, so a slow disk never blocks training."""
+"""Read and append to JSON Lines files; a background thread writes them, so a slow disk never blocks training."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Any
 
 from alchemy.files import open_to_append, open_to_read, parse_json, reopen
 
-CAPACITY = 100_000  # rows that may wait for a disk that does not respond
-FLUSH_SECONDS = 0.5  # at most this much is lost when the process is killed
+CAPACITY = 100_000  # maximum number of rows queued while the disk does not respond
+FLUSH_SECONDS = 0.5  # a killed process loses at most the rows of this interval
 PATIENCE_SECONDS = 10.0  # how long closing waits for the disk
-LONGEST = 2**24  # bytes of a line; a longer one is not a row
+LONGEST = 2**24  # maximum bytes per line; a longer line is not a row
 
 encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class JsonlWriter:
-    """Appends rows. Write errors are counted, not raised; only a file that cannot be opened raises an error.
+    """Appends rows to a file. Write errors are counted, not raised; only failing to open the file raises an error.
 
     `append` adds a line to a queue and returns; a thread writes the queue twice a second. Failed writes are retried
-    until the writer is closed. While more than `capacity` rows are queued, new ones are dropped. `lines` is the number
+    until the writer is closed. While more than `capacity` rows are queued, new rows are dropped. `lines` is the number
     of lines in the file once all queued rows are written.
     """
 
@@ -38,7 +38,7 @@ class JsonlWriter:
         self._pid = os.getpid()
         self._file = open_to_append(path)
         self.lines, cut = count_lines(path)
-        if cut:  # a crash left an incomplete line: end it, readers skip it
+        if cut:  # a crash left an incomplete line: terminate it, so that readers skip it
             os.write(self._file, b"\n")
         self._accepted = self._written = self._rounds = 0
         self._queue: list[Callable[[], bytes]] = []
@@ -49,7 +49,7 @@ class JsonlWriter:
         atexit.register(self.close)
 
     def append(self, row: Mapping[str, Any]) -> bool:
-        """Queue a row; return whether it was accepted. Does nothing in a forked loader worker, which has no thread."""
+        """Queue a row; return whether it was accepted. Does nothing in a forked worker, which has no writer thread."""
         try:
             text = encode(row)
         except (TypeError, ValueError) as error:
@@ -57,7 +57,7 @@ class JsonlWriter:
         return self.append_lines(text)
 
     def append_lines(self, *texts: str) -> bool:
-        """Queue rows that are already encoded as JSON: all of them or none."""
+        """Queue rows that are already encoded as JSON, either all of them or none."""
         try:
             lines = "".join(f"{text}\n" for text in texts).encode()
         except UnicodeEncodeError as error:
@@ -79,7 +79,7 @@ class JsonlWriter:
         return True
 
     def flush(self, timeout: float = PATIENCE_SECONDS) -> bool:
-        """Wait until all queued rows are passed to the operating system; return False on failure or timeout."""
+        """Wait until all queued rows have been passed to the operating system; return False on failure or timeout."""
         if os.getpid() != self._pid:
             return False
         with self._changed:
@@ -99,13 +99,13 @@ class JsonlWriter:
         try:
             with self._file_lock:
                 os.fsync(self._file)
-        except OSError as error:  # also if closed meanwhile, or not a file that can be synced
+        except OSError as error:  # also raised if the file was closed meanwhile or cannot be synced
             self.error = self.error or str(error)
             return False
         return True
 
     def reopen(self) -> None:
-        """Recreate the file with its content if it was deleted."""
+        """Recreate the file and its contents if it was deleted."""
         with self._file_lock:
             if not self._closing:
                 self._file = reopen(self._file, self.path)
@@ -183,7 +183,7 @@ class JournaledMixin:
 def count_lines(path: str | Path) -> tuple[int, bool]:
     """Return the number of lines in a file, and whether the last one is incomplete; an incomplete line counts."""
     lines, last = 0, b"\n"
-    if not stat.S_ISREG(os.stat(path).st_mode):  # a device: reading it may never end
+    if not stat.S_ISREG(os.stat(path).st_mode):  # reading a device may never end
         return 0, False
     with open(path, "rb") as file:
         while block := file.read(2**20):
@@ -197,7 +197,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     A last line without a newline is still being written, and is skipped.
     """
     with open_to_read(path) as file:
-        number, begun = 1, False  # whether this part continues a line
+        number, begun = 1, False  # `begun`: whether this part continues a line
         while part := file.readline(LONGEST):
             if part.endswith(b"\n"):
                 row = None
@@ -210,7 +210,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def drop_superseded(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int, dict[str, Any] | None]]:
-    """Return the valid lines: a resume event gives the number of earlier lines to keep, and supersedes the others.
+    """Return the valid lines. A resume event specifies how many earlier lines to keep and supersedes the rest.
 
     >>> event = {"event": "resume", "gen": 1, "from_update": 1, "from_line": 1}
     >>> drop_superseded(iter([(1, {"update": 1}), (2, {"update": 2}), (3, None), (4, event), (5, {"update": 2})]))
@@ -228,7 +228,7 @@ def drop_superseded(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[
 
 
 class NoJsonlWriter:
-    """A null object for processes that do not write."""
+    """The null object for processes that do not write."""
 
     lines = dropped = 0
     writing, error = 0.0, ""

@@ -3,13 +3,13 @@
 A row is `{update, epoch, n, ids, hash, set}`:
 
 - `ids` is the blake2b hash of the sample ids (int64, little endian) in the order of the update;
-- `hash` is the hash of the previous `hash` and `ids`: a chain, equal only if all rows so far are equal;
-- `set` is the sum, modulo 2**64, of the mixed sample ids. It does not depend on their order, so the sets of an epoch
-  must add up to the set of 0..samples-1: then each sample was seen exactly once.
+- `hash` is the hash of the previous `hash` and `ids`; in this chain, hashes match only if all earlier rows match;
+- `set` is the sum, modulo 2**64, of the mixed sample ids. It does not depend on their order. If each sample was seen
+  exactly once, the sets of an epoch add up to the set of 0..samples-1.
 
-The order of an update is the first step of each process, in rank order, then the second step, and so on. The ids are
-therefore in the same order, and the rows are equal, for any number of processes: whether a batch is split into
-contiguous pieces or the micro-batches are dealt out in turn. Data without sample ids is identified by the contents of
+An update lists the first step of each process, in rank order, then the second step, and so on. The ids therefore have
+the same order, and the rows are equal, for any number of processes, whether a batch is split into contiguous pieces or
+the micro-batches are assigned to processes in turn. Data without sample ids is identified by the contents of
 its batches: `n` then counts batches, there is no `set`, and the hashes depend on how the batches are split.
 """
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 NAME = "ledger.jsonl"
 START = bytes(16)  # initial value of the chain
 CHUNK = 2**20
-MAX_SAMPLES = 2**26  # samples in an update; with more, verifying a forged row would take hours
+MAX_SAMPLES = 2**26  # per update; with more, verifying a forged row would take hours
 ALONE = SingleProcess()
 
-Piece: TypeAlias = "array[int] | bytes"  # the sample ids of a step of a process, or a digest of its batch
+Piece: TypeAlias = "array[int] | bytes"  # the sample ids of one step in one process, or a digest of its batch
 NOTHING: array[int] = array("q")
 
 
@@ -50,9 +50,9 @@ class Update(NamedTuple):
 
 
 class Ledger(JournaledMixin):
-    """Records the samples of each update. Every process has one; only the main process has a path, and writes.
+    """Records the samples of each update. Every process has a ledger; only the main process has a path and writes.
 
-    All processes must make the same calls in the same order, `add_step` with no ids if a process had no samples.
+    All processes must make the same calls in the same order; a process without samples calls `add_step` with no ids.
     """
 
     def __init__(self, path: Path | None, group: ProcessGroup = ALONE) -> None:
@@ -61,9 +61,9 @@ class Ledger(JournaledMixin):
         self._is_main = path is not None
         self._hash, self._update = START, 0
         self._steps: list[Piece] = []  # steps of the current update
-        self._other_steps: list[list[Piece]] = []  # the same for the other processes, as of the last flush
+        self._other_steps: list[list[Piece]] = []  # steps of the other processes, as of the last flush
         self._closed: list[Update | dict[str, Any]] = []
-        self._kept = 0  # lines counted by the loaded state; 0 without one
+        self._kept = 0  # lines counted by the loaded state; 0 if no state was loaded
         self.calling = 0.0  # seconds spent in `flush`
         self.sync, self.close, self.reopen = self._journal.sync, self._journal.close, self._journal.reopen
 
@@ -78,12 +78,12 @@ class Ledger(JournaledMixin):
             self._steps.append((digest() if callable(digest) else digest) or b"")
 
     def close_update(self, update: int, epoch: int) -> None:
-        """Group the steps since the last call as update number `update`."""
+        """Combine the steps since the last call into update number `update`."""
         self._closed.append(Update(update, epoch, self._steps))
         self._steps, self._other_steps, self._update = [], [], update
 
     def close_epoch(self, epoch: int, samples: int | None, left_out: Sequence[int] = ()) -> None:
-        """End an epoch in which each of the ids 0..samples-1 was seen, except those `left_out` on purpose.
+        """End an epoch in which each of the ids 0..samples-1 was seen, except ids `left_out` on purpose.
 
         `samples` is None if the ids are unknown, or if samples may be skipped or seen more than once. Not called for an
         epoch that ended early.
@@ -114,7 +114,7 @@ class Ledger(JournaledMixin):
         self._hash = extend_chain(self._hash, digest)
         n = sum([1 if isinstance(piece, bytes) else len(piece) for piece in steps])
         whole = "null" if total is None else f'"{total:016x}"'
-        # formatted by hand: an encoder would take as long as all hashes of the row
+        # formatted by hand, because a JSON encoder would take as long as all hashes of the row
         head = f'{{"update": {update}, "epoch": {epoch}, "n": {n}, "ids": "{digest.hex()}"'
         return f'{head}, "hash": "{self._hash.hex()}", "set": {whole}}}'
 
@@ -144,7 +144,7 @@ class Ledger(JournaledMixin):
 
 
 def read_ledger(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return `(line, row)` for all valid rows; raises an error on a damaged line, but not on an incomplete last one."""
+    """Return `(line, row)` for all valid rows; raises an error on a damaged line, except an incomplete last line."""
     rows = []
     for line, row in drop_superseded(read_lines(path)):
         if row is None or not _is_row(row):
@@ -190,7 +190,7 @@ def sum_range(count: int) -> int:
 
 
 def _mix(numbers: np.ndarray) -> np.ndarray:
-    """Mix ids with splitmix64: nearby ids map to distant values, so that sums do not collide by chance."""
+    """Mix ids with splitmix64, which maps nearby ids to distant values, so that sums are unlikely to collide."""
     mixed = numbers.view("uint64") + 0x9E3779B97F4A7C15
     mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9
     mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB
@@ -198,10 +198,10 @@ def _mix(numbers: np.ndarray) -> np.ndarray:
 
 
 def _sum_updates(updates: list[list[Piece]]) -> list[int | None]:
-    """Return the `set` of each update; computed together, since numpy calls cost more than the sums themselves."""
+    """Return the `set` of each update. All are computed together, since numpy calls cost more than the sums."""
     import numpy as np
 
-    flat, ends = array("q", [0]), []  # a leading element: each update then has a preceding end
+    flat, ends = array("q", [0]), []  # the leading element serves as the end before the first update
     for steps in updates:
         for piece in steps:
             if isinstance(piece, array):

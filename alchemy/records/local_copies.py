@@ -15,7 +15,7 @@ from alchemy.records.symlinks import refuse_links
 from alchemy.records.tokenizers import tokenizer_folder
 from alchemy.registry import parameters, resolve
 
-TASK_LABELS = "task"  # file name for the labels of the task; no field has this name
+TASK_LABELS = "task"  # file name of the task's labels; no field has this name
 
 
 def encoder_folder(record: str | Path, path: str | Path) -> Path:
@@ -32,7 +32,7 @@ def has_best(record: Path) -> bool:
 
 
 def best_checkpoint(record: Path, name: str = "best") -> Path:
-    """Return the folder of the weights named `name`, whether a pipe saved them or they are a checkpoint."""
+    """Return the folder of the weights named `name`, whether they were saved by a pipe or are a checkpoint."""
     path = next((path for path in (record / "checkpt" / name, record / "state" / name) if path.exists()), None)
     if path is None:
         kept = sorted({entry.name for folder in ("checkpt", "state") for entry in (record / folder).glob("[!.]*")})
@@ -65,11 +65,11 @@ def use_own_tokenizers(
 ) -> list[str]:
     """Point the pipes, the task and the model of a config to the tokenizers in a record.
 
-    The folders named in the config may be gone, or contain another vocabulary by now; a folder that is the `same` as
-    the copy is kept. Returns the fields that the tokenizers produce.
+    The folders named in the config may have been deleted or changed since. A folder that is still the `same` as the
+    copy is kept. Returns the fields that the tokenizers produce.
     """
     changed: list[str] = []
-    # pipes name the field that they produce, models the field that they read
+    # pipes name the field that they produce, while models name the field that they read
     for section, key in (("task", "to"), ("model", "ids")):
         for table in _tables(document.get(section)):
             field = str(table.get(key, "input_ids"))
@@ -81,7 +81,7 @@ def use_own_tokenizers(
 
 
 def _use_own_sides(document: Document, record: Path, overridden: Container[str] = ()) -> None:
-    """Point a task on pairs to the source and target tokenizers in a record, so that it need not read its corpora."""
+    """Point a task on sentence pairs to the tokenizers in a record, so that it does not have to read its corpora."""
     task = document.get("task")
     folders = {f"{side}_tokenizer": tokenizer_folder(record, side) for side in ("source", "target")}
     own = {key: folder for key, folder in folders.items() if folder.is_dir() and key not in overridden}
@@ -94,7 +94,7 @@ def _use_own_sides(document: Document, record: Path, overridden: Container[str] 
 
 
 def use_own_labels(document: Document, record: Path) -> None:
-    """Point the task to the labels in a record, in their order, so that it need not read the training data."""
+    """Point the task to the ordered labels in a record, so that it does not have to read the training data."""
     task, file = document.get("task"), labels_file(record, TASK_LABELS)
     if isinstance(task, Table) and file.is_file():
         task["labels"] = str(file)
@@ -103,21 +103,21 @@ def use_own_labels(document: Document, record: Path) -> None:
 
 
 def _use_own_names(table: Table, record: Path) -> None:
-    """Point a processor with a label file to the labels in a record: the original may be gone or changed."""
+    """Point a processor to the labels in a record, since the original label file may have been deleted or changed."""
     key = next((key for key in ("labels", "tags", "types") if isinstance(table.get(key), str)), "")
-    # multi-label data uses another field
+    # multi-label data uses a different field
     fields = ("label_ids",) if table.get("kind") == "multi" else ("label_id", "label_ids")
     files = [labels_file(record, field) for field in (fields if key == "labels" else ("tag_ids",))]
     own = next((file for file in files if file.is_file()), None)
     if key and own is not None:
         table.pop(key)
-        table["labels" if key == "labels" else "tags"] = str(own)  # the tags derived from its types
+        table["labels" if key == "labels" else "tags"] = str(own)  # for `types`, the tags derived from them
 
 
 def _use_own_weights(document: Document, record: Path) -> None:
-    """Let the model be built without its initial weights: a checkpoint contains all of them.
+    """Let the model be built without its initial weights, since a checkpoint contains all weights.
 
-    Pretrained encoders take their architecture from the record, and word-vector files are not read.
+    The architecture of pretrained encoders is read from the record, and word-vector files are not read.
     """
     for table in _tables(document.get("model")):
         path = table.get("path")

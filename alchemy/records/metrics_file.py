@@ -55,7 +55,7 @@ class MetricsFile(JournaledMixin):
 
 
 def read_metrics(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a `metrics.jsonl`; with `alive=False`, include rows superseded by resuming."""
+    """Yield the rows of a `metrics.jsonl` file; with `alive=False`, include rows superseded by a resumed run."""
     lines = drop_superseded(read_lines(path)) if alive else read_lines(path)
     for _, row in lines:
         if row is not None and type(row.get("update")) is int and isinstance(row.get("values", {}), dict):
@@ -63,7 +63,7 @@ def read_metrics(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any
 
 
 def comparable(path: str | Path) -> list[dict[str, Any]]:
-    """Return the valid rows without time and system metrics: identical runs have equal rows."""
+    """Return the valid rows without time and system metrics, so that identical runs have equal rows."""
     found = []
     for row in read_metrics(path):
         values = {name: value for name, value in row["values"].items() if not name.startswith(MACHINE_PREFIXES)}
@@ -76,9 +76,9 @@ def _encode_row(row: dict[str, Any]) -> bytes:
     """Encode a row as a line of JSON, with NaN and infinities as strings."""
     try:
         text = encode(row)
-    except ValueError:  # rare, so only such rows pay for the search
+    except ValueError:  # NaN and infinities are rare, so only these rows pay for the search
         text = encode(row | {"values": {name: _encode_value(value) for name, value in row["values"].items()}})
-    # a lone surrogate in a name: its replacement is the JSON escape
+    # lone surrogates in names become JSON escapes
     return f"{text}\n".encode(errors="backslashreplace")
 
 

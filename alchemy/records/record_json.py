@@ -19,7 +19,7 @@ FIX = "the file was edited or damaged: fix it, or train from its weights with mo
 def _is_time(value: object) -> bool:
     try:
         return isinstance(value, str) and bool(datetime.datetime.fromisoformat(value).astimezone())
-    except (ValueError, OverflowError):  # years 1 and 9999 overflow in other time zones
+    except (ValueError, OverflowError):  # years 1 and 9999 may overflow when converted to another time zone
         return False
 
 
@@ -31,11 +31,11 @@ def _is_string_table(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_string, value.values()))
 
 
-# required fields: check, and what the error message says is expected
+# required fields: the check, and the expected value for the error message
 REQUIRED: dict[str, tuple[Callable[[object], bool], str]] = {
     "status": (lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}"),
     "reason": (_is_string, "a string"),
-    # 0 and negative numbers mean process groups
+    # 0 and negative numbers refer to process groups
     "pid": (lambda value: type(value) is int and 0 < value < 2**31, "a process id"),
     "host": (_is_string, "a string"),
     "heartbeat": (_is_time, "an ISO 8601 time"),

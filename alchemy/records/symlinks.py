@@ -1,4 +1,4 @@
-"""Reject symbolic links that point outside a record: an untrusted record could use them to reach the user's files."""
+"""Reject symbolic links that point outside a record, which an untrusted record could use to access other files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from alchemy.errors import AlchemyError
 
 MAX_LISTED = 5
-BACKUP = "backup"  # a copy of the code, which may contain links; it is never read, and only replaced as a whole
+BACKUP = "backup"  # a copy of the code that may contain links; never read, and only replaced as a whole
 
 
 def refuse_links(record: Path) -> Path:
-    """Return the record; raises an error if a link inside it points outside. The path to the record may have links.
+    """Return the record; raises an error if a link inside it points outside. The path to the record may contain links.
 
-    The check is done once, when a record is opened: it does not see links created later by another process.
+    The check runs once, when a record is opened, so it misses links that another process creates later.
     """
     found = sorted(_links_out(record))
     if found:
@@ -28,7 +28,7 @@ def refuse_links(record: Path) -> Path:
 
 
 def path_inside(record: Path, name: str) -> Path:
-    """Return a path in a record; raises an error if a link (its backup may contain some) points outside."""
+    """Return a path in a record; raises an error if a link on the path points outside (a backup may contain links)."""
     path, root = record / name, os.path.realpath(record)
     if not os.path.realpath(path).startswith(root + os.sep):
         raise AlchemyError(f"{path} points outside the record through a link", hint="remove the link")

@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 
-# registered here under its old name for configs; code that imports that name gets the torch scheduler
+# registered under its old name for configs; code that imports this name gets the torch scheduler
 @AlchemyTrainScheduler.register("NoamScheduler")
 @dataclass(kw_only=True, eq=False)
 class Noam(AlchemyTrainScheduler):
-    """The learning rate of "Attention is all you need"; ignores the optimizer's.
+    """The learning rate of "Attention is all you need"; ignores the optimizer's learning rate.
 
     `model_size` defaults to the hidden size in the model's `config`.
     """

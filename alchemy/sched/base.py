@@ -1,4 +1,4 @@
-"""The base class of training schedules: counts steps, calls the schedule pipes, sets the learning rate."""
+"""Base class for training schedules: counts steps, calls the schedule pipes and sets the learning rate."""
 
 # no postponed annotations: schedules in other modules inherit these fields with their types
 
@@ -30,7 +30,7 @@ class _TorchSchedule(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class AlchemyTrainScheduler(Registrable):
-    """Base class of schedules. On its own, it keeps the learning rate constant.
+    """Base class for schedules. By itself, it keeps the learning rate constant.
 
     A schedule is a dataclass whose fields are its options, and defines `lr_at`. A schedule with its own constructor
     stores its options as attributes with the same names and calls `super().__init__` last. An old-style schedule calls
@@ -46,7 +46,7 @@ class AlchemyTrainScheduler(Registrable):
         self.cur_epoch = self.cur_step = self.cur_step_this_epoch = -1
         self.num_updates = self.epochs_done = 0
         self.cut_short = False  # whether the epoch ended before all data was read
-        # an old-style schedule may set it before it calls this constructor
+        # an old-style schedule may set `lr_sched` before it calls this constructor
         self.lr_sched: _TorchSchedule | None = vars(self).get("lr_sched")
         self.lr_start = 0  # the update or epoch at which the curve starts
         self._changed: dict[str, Any] = {}  # settings changed by a reset
@@ -54,7 +54,7 @@ class AlchemyTrainScheduler(Registrable):
         self._part_end: int | None = None  # the last update if the last epoch is partial
         tables = self.cfg.get("pipes") or []
         self.pipes = [build(SchedPipeline, table, section=f"sched.pipes.{i}") for i, table in enumerate(tables)]
-        # one list per hook, so that pipes of other hooks cost nothing
+        # one list per hook, so that pipes for other hooks cost nothing
         self.begin_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginEpochPipeline)]
         self.end_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndEpochPipeline)]
         self.begin_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginStepPipeline)]
@@ -70,7 +70,7 @@ class AlchemyTrainScheduler(Registrable):
 
     # -- epochs and steps
     def __iter__(self) -> Iterator[int]:
-        """Yield the remaining epochs, and run the begin-epoch pipes of each."""
+        """Yield the remaining epochs, and run the begin-epoch pipes for each of them."""
         self._check_end()
         inside = 0 <= self.epochs_done <= self.cur_epoch  # resumed within an epoch
         first = self.cur_epoch if inside else self.cur_epoch + 1
@@ -108,14 +108,14 @@ class AlchemyTrainScheduler(Registrable):
             self._next_lr()
 
     def reopen_epoch(self) -> None:
-        """Mark an epoch as unfinished: it was cut short, and a later run may continue it."""
+        """Mark an epoch that was cut short as unfinished, so that a resumed run can continue it."""
         self.epochs_done -= 1
         self.cut_short = True
         if self.unit == "epoch":
             self.write_lr()
 
     def is_pending(self, moment: str) -> bool:
-        """Return whether a signal interrupted the pipes of this hook during an evaluation."""
+        """Return whether a signal interrupted the pipes for this hook during an evaluation."""
         return self._calls.pending is not None and self._calls.pending[0] == moment
 
     @property
@@ -128,7 +128,7 @@ class AlchemyTrainScheduler(Registrable):
         """Whether a checkpoint saved now could be resumed."""
         return self._calls.resumable
 
-    # -- how long
+    # -- length of training
     def _check_end(self) -> None:
         """Raise an error if training would never end, and compute the end of a partial epoch."""
         stop = self.run.table("stop")
@@ -143,8 +143,8 @@ class AlchemyTrainScheduler(Registrable):
 
     @property
     def last_update(self) -> int | None:
-        """The update that ends training, by num_training_steps or a partial epoch, whichever comes first."""
-        if self._curve_length is not None:  # set by a reset: ends the curve, and without epochs also training
+        """The update that ends training, set by `num_training_steps` or a partial epoch, whichever comes first."""
+        if self._curve_length is not None:  # set by a reset: ends the curve, and also training if `epochs` is not set
             return self.lr_start + self._curve_length if self.epochs is None else self._part_end
         return min(filter(None, (self.num_training_steps, self._part_end)), default=None)
 
@@ -163,7 +163,7 @@ class AlchemyTrainScheduler(Registrable):
     def _updates_in(self, epochs: float) -> int | None:
         steps = _steps_per_epoch(self.run)
         period = self.run.updater.period
-        # 0.7 of 10 updates is 7, although the product is slightly larger
+        # tolerate rounding: 0.7 of 10 updates is 7, even if the product is slightly larger
         return None if steps is None else math.ceil(epochs * math.ceil(steps / period) - 1e-9)
 
     def horizon(self) -> int:
@@ -186,7 +186,7 @@ class AlchemyTrainScheduler(Registrable):
 
     # -- the learning rate
     def lr_at(self, base: float, t: int) -> float:
-        """Return the learning rate after `t` updates (or epochs) of a group with the initial rate `base`."""
+        """Return the learning rate after `t` updates (or epochs) for a group with initial rate `base`."""
         return base
 
     def settle(self) -> None:
@@ -227,10 +227,10 @@ class AlchemyTrainScheduler(Registrable):
             group["lr"] = self.lr_at(base, t)
 
     def reset_lr_sched(self, **kwargs: Any) -> None:
-        """Restart the curve from here, with the settings in `kwargs`."""
+        """Restart the curve at the current update, with the settings in `kwargs`."""
         if self.lr_sched is not None:
             if type(self).reset_lr_sched is not AlchemyTrainScheduler.reset_lr_sched:
-                return  # the overriding method, which calls this, creates a new one
+                return  # the overriding method, which calls this one, creates a new scheduler
             raise AlchemyError(
                 f"{type(self).__name__} sets lr_sched itself", hint="define reset_lr_sched(self, **kwargs) in it"
             )
@@ -269,7 +269,7 @@ class AlchemyTrainScheduler(Registrable):
 
 
 def build_sched(run: Run) -> AlchemyTrainScheduler:
-    """Build the schedule of `[sched]`."""
+    """Build the schedule from `[sched]`."""
     table = run.table("sched")
     if not table:
         hint = 'for example type = "alchemy.sched.LineWarmup" and epochs = 3'

@@ -1,4 +1,4 @@
-"""Call schedule pipes in order; after resuming, start from the one that was interrupted."""
+"""Call schedule pipes in order; after resuming, start with the interrupted pipe."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Pipe = Callable[..., Mapping[str, Any] | None]
 
 
 class PipeCalls:
-    """Passes keywords from pipe to pipe, and tracks which one is running.
+    """Passes keywords from pipe to pipe and tracks which pipe is running.
 
-    A checkpoint saved while a pipe evaluates contains the arguments of that pipe; the resumed run calls it again.
+    A checkpoint saved while a pipe evaluates contains the pipe's arguments; the resumed run calls it again.
     """
 
     def __init__(self) -> None:
         self.pending: tuple[str, int] | None = None  # the hook, and the index of the running pipe
-        self.passed: Mapping[str, Any] | None = None  # keywords returned by the pipe before it
-        self.outputs: Any = None  # of the step whose end-step pipes are running
+        self.passed: Mapping[str, Any] | None = None  # keywords returned by the previous pipe
+        self.outputs: Any = None  # outputs of the step whose end-step pipes are running
 
     def run(self, moment: str, pipes: Sequence[Pipe], *args: object, **kwargs: object) -> None:
         first: int = 0

@@ -36,7 +36,7 @@ class LineWarmup(AlchemyTrainScheduler):
 
     num_warmup_steps: NonNegativeFloat = 0
     factor: FiniteFloat = 1.0
-    # the lengths already warned about: a resume computes them again
+    # lengths that were already warned about; they are computed again when a run is resumed
     _warned: tuple[int, int] | None = field(default=None, init=False)
 
     def settle(self) -> None:
@@ -95,8 +95,8 @@ class Cosine(AlchemyTrainScheduler):
     """Linear warmup, then cosine decay to `eta_min`.
 
     Without `t_max`, the decay ends with training. With `t_max`, it ends there and the rate rises again, as in torch.
-    `restarts` is the number of warm restarts. With `t_0`, the first cycle has that length, and each next cycle is
-    `t_mult` times as long.
+    `restarts` is the number of warm restarts. With `t_0`, the first cycle has that length, and each
+    subsequent cycle is `t_mult` times as long.
     """
 
     num_warmup_steps: NonNegativeFloat = 0
@@ -157,7 +157,7 @@ class InverseSqrt(AlchemyTrainScheduler):
         self._warmup = self.warmup(self.num_warmup_steps)
 
     def lr_at(self, base: float, t: int) -> float:
-        # without a warmup, the curve still needs a scale; transformers uses 10,000
+        # without warmup, the curve still needs a time scale; transformers uses 10,000
         factor = lr_curves.inverse_sqrt(t, warmup=self._warmup, timescale=self.timescale or self._warmup or 10_000)
         return base * factor if t >= self._warmup else self.warmup_init_lr + (base - self.warmup_init_lr) * factor
 
@@ -165,7 +165,7 @@ class InverseSqrt(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Plateau(AlchemyTrainScheduler):
-    """Multiply by `factor` when the evaluation metric `monitor` has not improved for `patience` evaluations."""
+    """Multiply the learning rate by `factor` when `monitor` has not improved for `patience` evaluations."""
 
     monitor: str = "dev/loss"
     mode: Literal["min", "max"] = "min"

@@ -1,6 +1,6 @@
 """Word and token alignments between a source and its translation, from attention weights."""
 
-# T tokens of a text, S of its source; the last token of either is EOS
+# T tokens of a text, S tokens of its source; both end with EOS
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def align_words(pairs: Sequence[Pair], source: Sequence[int | None], text: Seque
 
 
 def word_indices(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int | None]:
-    """Return the index of the whitespace-separated word that each token belongs to; None for a whitespace token.
+    """Return the index of the whitespace-separated word that each token belongs to, or None for a whitespace token.
 
-    It decodes growing prefixes, since not every tokenizer has offsets.
+    The function decodes growing prefixes, since not every tokenizer has offsets.
     """
     grown = [len(tokenizer.decode(ids[: place + 1]).split()) for place in range(len(ids))]
     return [max(0, count - 1) if tokenizer.decode([token]).strip() else None for count, token in zip(grown, ids)]

@@ -29,7 +29,7 @@ MAIN_SCORES = {"single": "accuracy", "multi": "micro_f1", "regression": "mse"}
 class Classification(TextTask):
     """Predicts one label per text, several labels (`kind = "multi"`), or a number (`kind = "regression"`).
 
-    Samples have `text`, and `pair` for text pairs, as in alchemy.pipeline.processors.TextClassification.
+    Samples have a `text` field, plus `pair` for text pairs, as in alchemy.pipeline.processors.TextClassification.
     `threshold` is the minimum probability of a predicted label in multi-label tasks. `probabilities` adds the
     probabilities of all labels to each prediction. `left` pads on the left and `segment` is the segment id of padding:
     XLNet needs `left = true` and `segment = 4`.
@@ -107,7 +107,7 @@ class Classification(TextTask):
         return found if isinstance(found, list | tuple) else (found,)
 
     def question(self, item: object) -> dict[str, Any]:
-        """Convert a text, a tuple `(text, pair)` for pair tasks, or a dict of these to a sample."""
+        """Convert a text, a `(text, pair)` tuple for pair tasks, or a dict with these fields to a sample."""
         return dict(texts_of(item, *(("text", "pair") if self.pair else ("text",))))
 
     def _find_labels(self, labels_option: list[str] | str | None) -> list[str]:
@@ -162,7 +162,7 @@ class Classification(TextTask):
 
 
 def _kinds_of(sample: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of task that the label of a sample fits; empty for an unlabeled sample.
+    """Return the task kinds that the label of a sample is valid for, or an empty list for an unlabeled sample.
 
     >>> _kinds_of({"label": "good"}), _kinds_of({"label": 0.5}), _kinds_of({"label": 1}), _kinds_of({"labels": []})
     (['single'], ['regression'], ['single', 'regression'], ['multi'])

@@ -63,7 +63,7 @@ def check_indexed(task: TextTask, source: object, split: str) -> None:
 
 
 def check_labels(task: TextTask, source: Samples, split: str) -> list[int]:
-    """Check all samples of a split, raise on a label unknown from training, and return their lengths in characters."""
+    """Check all samples of a split, raise on a label not seen in training, and return their lengths in characters."""
     known, sizes = set(task.labels), []
     for index, sample in checked_samples(task, source, split):
         sizes.append(sum(map(len, task.texts(sample))))
@@ -79,7 +79,7 @@ def check_labels(task: TextTask, source: Samples, split: str) -> list[int]:
 
 
 def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
-    """Encode every sample once, which raises on the first one that is too long."""
+    """Encode every sample once; raise on the first one that is too long."""
     if options.keys() & {"max_tokens", "max_sentences"}:
         lengths_of(encoded, options["length_of"])  # computed once and reused by the loader
         return
@@ -91,7 +91,7 @@ def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
 def encode_long(task: TextTask, source: Samples, encoded: Samples) -> None:
     """Encode the samples that may exceed the default length, to count how many are truncated.
 
-    A text has at most as many tokens as bytes, so most samples need not be encoded.
+    A text has at most as many tokens as bytes, so most samples do not need to be encoded.
     """
     room = encoded.places.room if isinstance(encoded, Encode | EncodeWords) else 0
     for index, sample in samples_of(source):

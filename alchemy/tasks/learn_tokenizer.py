@@ -22,7 +22,7 @@ class _Learner(Protocol):
 
 
 def is_class(spec: object) -> bool:
-    """Return whether a tokenizer is specified as a class to train; a folder of that name takes precedence.
+    """Return whether a tokenizer is specified as a class to train; a folder with the same name takes precedence.
 
     >>> is_class("alchemy.text.Words"), is_class("bert-base"), is_class("models/bert.v1")
     (True, False, False)
@@ -48,13 +48,13 @@ def learn_tokenizer(name: str, texts: Iterable[str], options: Mapping[str, Any],
 
 
 def has_size_option(name: str) -> bool:
-    """Return whether the `train` of a tokenizer class takes a `size`."""
+    """Return whether the `train` method of a tokenizer class accepts a `size`."""
     kind = Tokenizer.resolve_registered_module(name)
     return isinstance(kind, _Learner) and "size" in inspect.signature(kind.train).parameters
 
 
 def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """Raise if most tokens of the training texts are unknown to the tokenizer, so that nothing could be learned.
+    """Raise if most tokens of the training texts are unknown to the tokenizer, since a model cannot learn from them.
 
     Other splits are not checked: a tokenizer trained on little text may not know most of their tokens.
     """

@@ -19,7 +19,7 @@ SAMPLED = 1000  # number of samples that are encoded; the others are only measur
 
 
 def log_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], split: str) -> None:
-    """Log the lengths in tokens of evenly spaced samples and of the longest; `sizes` are lengths in characters."""
+    """Log the token lengths of evenly spaced samples and of the longest one; `sizes` are lengths in characters."""
     if not sizes:
         return
     chosen = {int(place) for place in np.linspace(0, len(sizes) - 1, min(len(sizes), SAMPLED))}
@@ -34,7 +34,7 @@ def log_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], spli
 
 
 def log_lengths(split: str, counts: np.ndarray, most: int, where: Callable[[], str], what: str = "text") -> None:
-    """Log the distribution of the lengths of a split; `most` is the longest, and `where` returns its location."""
+    """Log the distribution of the lengths of a split; `most` is the greatest length, `where` returns its location."""
     median, usual = (int(np.quantile(counts, share, method="higher")) for share in (0.5, 0.95))
     most = max(most, int(counts.max()))
     text = "lengths of {}{}: median {:,}, 95% {:,}, max {:,} tokens"

@@ -25,8 +25,8 @@ MOST, FEWEST, SHARE = 8000, 1000, 7  # learned vocabulary: maximum, minimum, and
 class Pairs:
     """Loads the splits of a translation task, and loads or learns its tokenizers.
 
-    `configured` contains the tokenizers of the config by side; by default a side uses that of its corpus, or learns
-    BPE. With `shared`, one tokenizer is trained on the texts of both sides.
+    `configured` maps each side to its tokenizer in the config; by default a side uses the tokenizer of its corpus, or
+    trains a BPE tokenizer. With `shared`, one tokenizer is trained on the texts of both sides.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Pairs:
         return EncodedPairs(encoded, tokenizers=self.tokenizers, texts=None if split == "train" else source)
 
     def _has_texts(self, source: Any, split: str) -> bool:
-        """Check the first samples and return whether they are texts, not ids from a project's pipe."""
+        """Check the first samples and return whether they contain text rather than ids from a project's pipe."""
         if isinstance(source, IterableDataset):
             hint = "put alchemy.pipeline.lst.ItrToLst at the end of its pipes"
             text = f"translation needs indexable data, but {title(source)} is a stream"
@@ -78,7 +78,7 @@ class Pairs:
 
     # -- tokenizers
     def _corpus(self, side: str) -> str:
-        """Return the path of the first corpus of a side; empty if the splits are raw text."""
+        """Return the path of the first corpus of a side, or "" if the splits are raw text."""
         pipes = [pipe for table in self.tables.values() for pipe in table.get("pipes") or () if side in pipe]
         return next((str(pipe[side]) for pipe in pipes if not _reads_text(pipe)), "")
 

@@ -1,4 +1,4 @@
-"""Relation classification between marked entities of a text."""
+"""Classification of the relation between marked entities in a text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from alchemy.tasks.text_task import TextTask, batch_fields, texts_of
 
 @AlchemyTask.register()
 class Relation(TextTask):
-    """Classifies relations, for samples of alchemy.pipeline.processors.Relation.
+    """Classifies relations in samples from alchemy.pipeline.processors.Relation.
 
     `marks` are the names of the marked entities; the model gets a mask for each, such as `e1_mask` and `e2_mask`.
     `other` is the label for no relation, which the official `f1` excludes. `blank` encodes words with a leading space,
@@ -89,7 +89,7 @@ class Relation(TextTask):
 
     @cached_property
     def _reader(self) -> Marks:
-        """The parser of markers, with the indicators and tokens of the training processor."""
+        """The marker parser, with the `indicators` and `tokens` settings of the training processor."""
         splits = (self.cfg.get("datasets") or {}).values()
         pipes = [pipe for split in splits for pipe in split.get("pipes") or ()]
         table: Mapping[str, Any] = next((pipe for pipe in pipes if _reads_marks(str(pipe.get("type", "")))), {})

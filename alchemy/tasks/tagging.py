@@ -24,10 +24,10 @@ from alchemy.text import Characters
 
 @AlchemyTask.register()
 class Tagging(TextTask):
-    """Predicts a tag per word, for samples with `tokens` and `tags`, as in alchemy.pipeline.processors.Tagging.
+    """Predicts one tag per word for samples with `tokens` and `tags`, as in alchemy.pipeline.processors.Tagging.
 
     `scheme` is the tagging scheme (BIO, BIOES, BMES..), used to score spans and to constrain a CRF.
-    `split` sets how a text is split into words in prediction: at `"blanks"`, or into `"characters"`, the default for a
+    `split` sets how prediction splits a text into words: at `"blanks"`, or into `"characters"`, the default for a
     character tokenizer.
     """
 
@@ -107,7 +107,7 @@ class Tagging(TextTask):
             raise AlchemyError(str(error), section="task", hint=hint) from error
 
     def _check_source(self, source: Samples, split: str) -> None:
-        """Run the checks of the base class, and log how many tag sequences violate the scheme."""
+        """Run the base class checks and log how many tag sequences violate the scheme."""
         super()._check_source(source, split)
         broken = [index for index, sample in samples_of(source) if self.scheme.violations(list(self.names(sample)))]
         if broken:

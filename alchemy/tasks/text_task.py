@@ -1,4 +1,4 @@
-"""Base class of the text tasks: tokenizer, labels, data loading, evaluation and prediction."""
+"""Base class for text tasks: tokenizer, labels, data loading, evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ DEFAULT_LENGTH = 1024  # maximum tokens of a text if neither the config nor the 
 
 
 class TextTask(AlchemyTask):
-    """Base class for text tasks. The pipes of a split yield text samples, which the task tokenizes.
+    """Base class for text tasks, which tokenize the text samples that the pipes of a split yield.
 
     `tokenizer` is a folder, a tokenizer table, or a class such as `"alchemy.text.Words"` that is trained on the
-    training texts; `learn = { min_frequency = 2 }` passes options to its `train`.
-    `labels` is a list or a file; by default the labels that the processor of the training data lists, or else all
+    training texts; `learn = { min_frequency = 2 }` passes options to its `train` method.
+    `labels` is a list or a file; it defaults to the labels listed by the training data's processor, or else to all
     labels in the training data, sorted.
     `template` places the special tokens, `max_length` is the maximum number of tokens including them, and `long` sets
     how longer texts are handled: an error, truncation, or windows that share `overlap` tokens. Without `max_length`,
     the limit of the model applies; if it has none, texts are truncated to 1024 tokens with a warning.
     `cache` stores the encoded samples in `.alchemy/cache`; `overwrite_cache` computes them again.
-    A subclass defines how samples are encoded, how outputs are converted to predictions, and how these are scored.
+    A subclass defines how samples are encoded, how outputs become predictions, and how predictions are scored.
     """
 
     batches: ClassVar[dict[str, int]] = {"max_sentences": 32}  # of similar length, to minimize padding
@@ -86,9 +86,9 @@ class TextTask(AlchemyTask):
         self.reading = self._build_windows() if long == "windows" else Whole()  # used by the encoder of the model
         self.labels: list[str] = self._find_labels(labels)
 
-    # -- what a subclass defines
+    # -- methods for subclasses to define
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
-        """Return the texts of a sample, on which a tokenizer is trained."""
+        """Return the texts of a sample that a tokenizer is trained on."""
         raise NotImplementedError(f"{type(self).__name__} must define texts(sample) -> texts")
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
@@ -125,7 +125,7 @@ class TextTask(AlchemyTask):
 
     # -- data
     def source(self, split: str) -> Samples:
-        """Return the samples of a split as its pipes yield them, building the pipes once."""
+        """Return the samples of a split as yielded by its pipes, which are built only once."""
         if split not in self._sources:
             tables = self.cfg.get("datasets") or {}
             if split not in tables:
@@ -196,7 +196,7 @@ class TextTask(AlchemyTask):
         return bool(self.max_length or longest) or self.long == "windows"
 
     def warn_of_cuts(self, what: str, encoded: Samples) -> None:
-        """Warn once per split, or for prediction inputs, how many texts the default limit has truncated so far."""
+        """Warn how many texts the default limit has truncated so far, once per split or for prediction inputs."""
         cut = encoded.places.shortened if isinstance(encoded, Encode | EncodeWords) else 0
         if cut and not self._is_bounded and what not in self._warned_of_cuts:
             self._warned_of_cuts.add(what)
@@ -240,7 +240,7 @@ class TextTask(AlchemyTask):
         answers = self._answers.end()
         labeled = bool(answers) and self.target in answers[0]
         if not labeled:
-            logger.warning("{}: no metrics, since the data have no {!r}", split, self.target)
+            logger.warning("{}: no metrics, since the data has no {!r}", split, self.target)
         found = self.scores(answers) if labeled else {}
         found = super().end_eval(split, preds=answers, **found, **kwargs)
         if answers and not any(isinstance(pipe, Report) for pipe in self.evalpipes):
@@ -293,19 +293,19 @@ class TextTask(AlchemyTask):
         return found
 
     def _processor_labels(self, source: Samples) -> list[str]:
-        """Return the labels that the data list, if any."""
+        """Return the labels that the dataset lists, if any."""
         return list(source.labels) if isinstance(source, _Labeled) else []
 
 
 @runtime_checkable
 class _Labeled(Protocol):
-    """Data that list their labels, such as a processor."""
+    """A dataset that lists its labels, such as a processor."""
 
     labels: Sequence[str]
 
 
 def texts_of(item: object, *names: str) -> dict[str, str]:
-    """Return the texts of a prediction input: a single text, several as a tuple or list, or a dict by field name.
+    """Return the texts of a prediction input: one text, a tuple or list of texts, or a dict keyed by field name.
 
     >>> texts_of("a day", "text"), texts_of(("a", "b"), "text", "pair")
     ({'text': 'a day'}, {'text': 'a', 'pair': 'b'})
@@ -335,6 +335,6 @@ def batch_fields(batch: Mapping[str, Any], *names: str) -> dict[str, list[Any]]:
 
 
 def shuffle_training(options: dict[str, Any], split: str) -> None:
-    """Shuffle the training split by default, unless the options of the split set the order."""
+    """Shuffle the training split by default, unless the split's options set the order."""
     if options.get("sort_by_length", True) and not options.keys() & {"sampler", "batch_sampler"}:
         options.setdefault("shuffle", split == "train")

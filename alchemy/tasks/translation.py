@@ -25,22 +25,22 @@ from alchemy.tasks.pairs import Pairs
 from alchemy.tasks.text_task import DEFAULT_LENGTH, shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
-END = "</s>"  # how EOS appears among the tokens of a text
+END = "</s>"  # how EOS is shown in a list of tokens
 DEFAULT_SEARCH = {"type": "alchemy.generate.BeamSearch", "beam": 4}
 
 
 @AlchemyTask.register()
 class Translation(AlchemyTask):
-    """Translates sources to targets, from raw text (processors.ParallelText) or corpora (corpora.Parallel).
+    """Translates sources to targets; trains on raw text (processors.ParallelText) or corpora (corpora.Parallel).
 
     A tokenizer is a folder, a table, or a class such as "alchemy.text.BPE" that is trained on the training texts of its
-    side, or with `shared` of both sides; `learn` passes options to its `train`, and `tokenizer` sets both sides. By
-    default corpora use their own tokenizers, and raw text learns BPE. `cache` caches tokenized raw text.
-    With a table `search`, such as `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also generates
-    translations and scores them with BLEU and chrF; raw text does so by default, with a beam of 4. `limits` has the
-    keys of alchemy.generate.Limits. `tokens` adds the tokens of each text and their log-probabilities to the
-    predictions, `alignments` adds index pairs of "words" or "tokens" of source and text. `tokenize` is the sacrebleu
-    tokenizer of BLEU, such as "zh"; the default depends on the script of the targets. Texts longer than `max_length`
+    side (with `shared`, of both sides); `learn` passes options to its `train`, and `tokenizer` sets both sides. By
+    default, corpora use their own tokenizers, and BPE is trained on raw text. `cache` caches tokenized raw text.
+    With a `search` table, such as `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also generates
+    translations and scores them with BLEU and chrF; for raw text this is the default, with a beam of 4. `limits`
+    accepts the keys of alchemy.generate.Limits. `tokens` adds the tokens of each text and their log-probabilities to
+    predictions, and `alignments` adds index pairs of source and target "words" or "tokens". `tokenize` is the sacrebleu
+    tokenizer for BLEU, such as "zh"; the default depends on the script of the targets. Texts longer than `max_length`
     tokens raise an error; the default is the maximum length of the network, or 1024 if it has none.
     """
 
@@ -96,13 +96,13 @@ class Translation(AlchemyTask):
 
     @property
     def longest(self) -> int | None:
-        """The maximum number of tokens that all models take."""
+        """The maximum number of tokens that all models accept."""
         limits = [model.max_positions() for model in (self.run.model, *self.others)]
         return min((most for most in limits if most is not None), default=None)
 
     @property
     def most(self) -> int:
-        """The maximum number of tokens of a text, from the config, the models or the default."""
+        """The maximum number of tokens in a text, from the config, the models or the default."""
         longest = self.longest
         if longest is not None and self.max_length > longest:
             text = f"max_length = {self.max_length}, but the network takes at most {longest} tokens"
@@ -110,7 +110,7 @@ class Translation(AlchemyTask):
         return self.max_length or longest or DEFAULT_LENGTH
 
     def _limit(self, who: str, most: int) -> tuple[str, str]:
-        """Return the wording of the limit for an error message, and how to raise it."""
+        """Return the description of the limit for an error message, and how to increase the limit."""
         if self.max_length or self.longest is None:
             return f"the limit is {most}", "increase max_length in [task]"
         return f"{who} takes at most {most}", "increase the maximum length of the network"
@@ -136,7 +136,7 @@ class Translation(AlchemyTask):
         longest = self.most
         budget = options.keys() & {"max_tokens", "max_sentences"}
         if budget and options.setdefault("max_length", longest) <= longest and "too_long" in options:
-            return  # long ones are skipped or truncated
+            return  # long texts are skipped or truncated
         longest -= longest % link.multiple  # rows are padded to a multiple
         for side, lengths in link.lengths().items():
             worst = int(lengths.argmax()) if len(lengths) else 0
@@ -175,7 +175,7 @@ class Translation(AlchemyTask):
             raise AlchemyError(f"the {what} has {length} tokens with EOS, but {limit}", hint=f"shorten it, or {way}")
 
     def encoded(self, source: Samples) -> Samples:
-        """Return text samples with the ids of the source, in the form of a corpus."""
+        """Return text samples with source ids, in the same form as a corpus."""
         own = not (self.others or self.max_length) and self.longest is not None  # then the predictor checks the limit
         most = 0 if own else self.most
         pipe = Encode(source, tokenizer=self.source_tokenizer, to=self.reads, template="$A eos", max_length=most)
@@ -213,7 +213,7 @@ class Translation(AlchemyTask):
         return rows
 
     def _texts(self, batch: Mapping[str, Any], side: str, tokenizer: Tokenizer) -> list[str]:
-        """Return the raw texts of a side, or for corpora the decoded ids."""
+        """Return the raw texts of a side, or the decoded ids for corpora."""
         own: list[str] | None = batch.get(f"{side}_text")
         return [tokenizer.decode(row) for row in batch[side].tolist()] if own is None else own
 
@@ -258,7 +258,7 @@ class Translation(AlchemyTask):
         ]
 
     def _align(self, batch: Mapping[str, Any], found: list[list[Hypothesis]]) -> list[list[list[Pair]]]:
-        """Return the alignments of each text of each source, or nothing if they are disabled."""
+        """Return the alignments of each text generated for each source, or an empty result if they are disabled."""
         if not self.alignments:
             return []
         texts = [[text.tokens for text in several] for several in found]
@@ -300,7 +300,7 @@ class Translation(AlchemyTask):
 
 
 def perplexity(log_prob: float) -> float:
-    """Return the perplexity of tokens with this mean log-probability.
+    """Return the perplexity for a mean log-probability per token.
 
     >>> perplexity(math.log(0.25)), perplexity(-1000.0)
     (4.0, inf)

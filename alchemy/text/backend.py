@@ -1,4 +1,4 @@
-"""Adapters from the packages tokenizers and sentencepiece to the `Tokenizer` interface."""
+"""Adapters from the tokenizers and sentencepiece packages to the `Tokenizer` interface."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Backend(Protocol):
 
 
 class Rust:
-    """Backend that uses the Rust package tokenizers."""
+    """Backend that uses the Rust-based tokenizers package."""
 
     def __init__(self, inner: Any, parse_specials: bool = False) -> None:
         self.inner, self.parse_specials = inner, parse_specials
@@ -105,7 +105,7 @@ class TextCleaner:
 
 
 class BackendTokenizer(Tokenizer):
-    """Base class of tokenizers that delegate to a backend."""
+    """Base class for tokenizers that delegate to a backend."""
 
     def __init__(self, backend: _Backend, specials: Mapping[str, int], multiple: int) -> None:
         self.backend, self.multiple = backend, multiple

@@ -25,10 +25,10 @@ Encoded = tuple[np.ndarray, np.ndarray]  # the concatenated ids of all lines, an
 
 
 class Tokenizer(Registrable):
-    """Base class of tokenizers. Text never becomes a special token; callers add special tokens to the ids.
+    """Base class for tokenizers. Text never becomes a special token; callers add special tokens to the ids.
 
-    A saved tokenizer is rebuilt from the keywords `options()` and the files `contents()`. `FILES` maps constructor
-    keywords to the files whose paths they take.
+    A saved tokenizer is rebuilt from the keywords in `options()` and the files in `contents()`. `FILES` maps each
+    constructor keyword that accepts a path to the name of the saved file.
     """
 
     FILES: ClassVar[Mapping[str, str]] = {}
@@ -44,11 +44,11 @@ class Tokenizer(Registrable):
         return f"{type(self).__name__}({self.size} ids)"
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without special tokens."""
+        """Return the ids of a string, without special tokens."""
         raise NotImplementedError
 
     def join(self, ids: list[int]) -> str:
-        """Return the text of ids, none of which is hidden."""
+        """Return the text of `ids`, which must not contain hidden ids."""
         raise NotImplementedError
 
     def options(self) -> dict[str, Any]:
@@ -64,11 +64,11 @@ class Tokenizer(Registrable):
         return None
 
     def template(self, pair: bool = False) -> str:
-        """Return the template of special tokens around one text or a pair; by default there are none."""
+        """Return the template of special tokens around one text or a pair; by default, no tokens are added."""
         return "$A $B:1" if pair else "$A"
 
     def offsets(self, text: str) -> Located:
-        """Return the ids of a text, and the character range `[start, end)` of each."""
+        """Return the ids of a text, and the character range `[start, end)` of each id."""
         raise AlchemyError(
             f"{type(self).__name__} does not support character offsets",
             hint="Words, Characters and BPE do, and Folder without a sentencepiece model",
@@ -147,7 +147,7 @@ def flatten(rows: Sequence[Sequence[int]]) -> Encoded:
 
 
 def _import_path(cls: type) -> str:
-    """Return the import path of a class, from its package if that re-exports it, since modules may move."""
+    """Return the import path of a class, via its package if the package re-exports it, since modules may move."""
     package = cls.__module__.rpartition(".")[0]
     short = bool(package) and getattr(importlib.import_module(package), cls.__name__, None) is cls
     return f"{package if short else cls.__module__}.{cls.__qualname__}"

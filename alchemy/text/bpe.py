@@ -1,4 +1,4 @@
-"""Lossless byte-level BPE, trained and applied with the package tokenizers."""
+"""Lossless byte-level BPE, trained and applied with the tokenizers package."""
 
 from __future__ import annotations
 

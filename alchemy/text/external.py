@@ -1,4 +1,4 @@
-"""Tokenizers of other programs: sentencepiece models and Hugging Face folders."""
+"""Tokenizers from other programs: sentencepiece models and Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Folder(BackendTokenizer):
             specials = self._special_ids(backend)
         except AlchemyError:
             raise
-        except Exception as error:  # invalid files; the package tokenizers raises plain Exceptions
+        except Exception as error:  # invalid files; the tokenizers package raises plain Exceptions
             text = f"cannot read the tokenizer in {str(self.path)!r}: {error}"
             raise AlchemyError(text, hint="its files are damaged or do not match") from error
         super().__init__(backend, specials, multiple)
@@ -152,7 +152,7 @@ class Folder(BackendTokenizer):
             return _find_template(self.backend.inner, pair)
         if "vocab.txt" in self.read:
             return BERT[pair]
-        if "merges.txt" in self.read:  # GPT-2, which adds none, or RoBERTa and similar models
+        if "merges.txt" in self.read:  # GPT-2, which adds no special tokens, or RoBERTa and similar models
             return (PLAIN if self.id_of("<s>") is None else ROBERTA)[pair]
         return BY_MODEL[self.model_type][pair]
 
@@ -179,11 +179,11 @@ class Folder(BackendTokenizer):
         return family if kind == SPM else ""
 
     def _read_model_config(self, kind: tuple[str, ...]) -> str:
-        """Return the tokenizer class or model type of the model's config.json, if there is one."""
+        """Return the tokenizer class or model type from the model's config.json, if any."""
         name = "config.json"
         found = self._json(name, read_content(self.path / name)) if (self.path / name).is_file() else {}
         hints = (family for key, family in FAMILY_KEYS.items() if key in found)
-        # ignored for a vocab.txt: many Chinese ALBERT and RoBERTa models have one and tokenize as BERT does
+        # ignored for a vocab.txt: many Chinese ALBERT and RoBERTa models have one and tokenize like BERT
         of_model = "" if kind == WORDPIECE else found.get("model_type") or next(hints, "")
         return str(found.get("tokenizer_class") or of_model)
 
@@ -229,13 +229,13 @@ class Folder(BackendTokenizer):
         return TextCleaner(lower, self.settings.get("keep_accents", False))
 
     def _added_tokens(self) -> dict[str, int]:
-        """Return the ids of tokens that were added to the vocabulary, except special ones."""
+        """Return the ids of tokens that were added to the vocabulary, except special tokens."""
         newer = self.settings.get("added_tokens_decoder", {}).items()
         listed = {_token_text(token): int(place) for place, token in newer if not token.get("special")}
         return listed | self._json("added_tokens.json")
 
     def _add_tokens(self, inner: Any) -> None:
-        """Add the special and added tokens; raise an error if their ids differ from those in the folder."""
+        """Add the special and added tokens; raise an error if their ids differ from the ids in the folder."""
         added = self._added_tokens()
         inner.add_special_tokens([*self._special_symbols(inner.token_to_id).values()])
         inner.add_tokens(sorted(added, key=added.__getitem__))

@@ -83,7 +83,7 @@ class _Codes(NamedTuple):
 
     def split(self, word: str) -> list[str]:
         """Return the pieces of a word; all except the last end with `@@`."""
-        # since version 0.2 the end-of-word mark is part of the last character; before, it was a separate symbol
+        # since version 0.2 the end-of-word mark is part of the last character; earlier, it was a separate symbol
         symbols = [*word[:-1], word[-1] + END] if self.marked else [*word, END]
         merged = _merge(symbols, self.ranks)
         merged = merged[:-1] if merged[-1] == END else [*merged[:-1], merged[-1].removesuffix(END)]
@@ -142,7 +142,7 @@ def _read_codes(file: str | Path | bytes) -> _Codes:
     for number, line in enumerate(lines[first:], first + 1):
         match line.strip("\r ").split(" "):
             case [left, right]:
-                ranks.setdefault((left, right), len(ranks))  # the first of duplicates counts
+                ranks.setdefault((left, right), len(ranks))  # the first of several duplicates wins
             case [""] if number == len(lines):
                 pass
             case _:

@@ -56,7 +56,7 @@ class Vocabulary:
             raise AlchemyError(f"got {len(symbols)} symbols and {len(counts)} counts", hint="pass one count per symbol")
         if len(self.places) != len(self.symbols) or "" in self.places:
             raise AlchemyError("a symbol of the vocabulary is empty or duplicated")
-        # text is never read as a special token
+        # text is never parsed as a special token
         reserved = set(specials.values())
         self.ids = _Lookup((symbol, place) for symbol, place in self.places.items() if symbol not in reserved)
         self.ids.unknown = self.special("unk")
@@ -65,7 +65,7 @@ class Vocabulary:
         return len(self.symbols)
 
     def special(self, role: str) -> int | None:
-        """Return the id of the special symbol with a role, or None."""
+        """Return the id of the special symbol for a role, or None."""
         return self.places[self.specials[role]] if role in self.specials else None
 
     @classmethod

@@ -17,7 +17,7 @@ from alchemy.text.vocab import Vocabulary
 
 
 class VocabularyTokenizer(Tokenizer):
-    """Base class of tokenizers with a `Vocabulary`."""
+    """Base class for tokenizers with a `Vocabulary`."""
 
     FILES: ClassVar[Mapping[str, str]] = {"vocab": "vocab.txt"}
 
@@ -63,7 +63,7 @@ class VocabularyTokenizer(Tokenizer):
 
 @Tokenizer.register()
 class Words(VocabularyTokenizer):
-    """Tokenizer that splits at whitespace. With `joiner = "@@"`, decoding joins pieces that end with `@@` to the next.
+    """Tokenizer that splits at whitespace. With `joiner = "@@"`, decoding joins pieces ending in `@@` to the next one.
 
     >>> words = Words.train(["a dog", "a cat"])
     >>> words.encode("a bird"), words.decode([1, 4, 6, 2])
@@ -102,7 +102,7 @@ class Words(VocabularyTokenizer):
 
 @Tokenizer.register()
 class Characters(VocabularyTokenizer):
-    """Tokenizer of single characters, including whitespace."""
+    """Tokenizer that splits text into single characters, including whitespace."""
 
     def __init__(
         self, *, vocab: str | Path | Vocabulary, lower: bool = False, specials: Mapping[str, str] | None = None
@@ -117,7 +117,7 @@ class Characters(VocabularyTokenizer):
         return list(map(self.vocab.ids.__getitem__, text.lower() if self.lower else text))
 
     def offsets(self, text: str) -> Located:
-        # a character may become two in lower case
+        # a character may become two when lowercased
         counts = [len(sign.lower()) if self.lower else 1 for sign in text]
         return self.encode(text), [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
 
@@ -140,7 +140,7 @@ class Characters(VocabularyTokenizer):
 
     @cached_property
     def _table(self) -> np.ndarray:
-        """Ids by code point. The last entry is for all higher code points; -1 means unknown, without an `unk` id."""
+        """Ids by code point. The last entry is for all higher code points; -1 means unknown if there is no `unk` id."""
         known = {ord(symbol): place for symbol, place in self.vocab.ids.items() if len(symbol) == 1}
         table = np.full(max(known, default=0) + 2, -1 if self.unk is None else self.unk, np.int32)
         table[list(known)] = list(known.values())
@@ -152,6 +152,6 @@ def _lower_lines(lines: Iterable[str], lower: bool) -> Iterable[str]:
 
 
 def join_words(vocab: Vocabulary, ids: list[int], joiner: str) -> str:
-    """Join words with spaces, or without one after a word that ends with the joiner."""
+    """Join words with spaces, but without a space after a word that ends with the joiner."""
     text = " ".join(map(vocab.symbols.__getitem__, ids))
     return f"{text} ".replace(f"{joiner} ", "").rstrip(" ") if joiner else text

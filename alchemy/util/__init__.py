@@ -62,7 +62,7 @@ def new_huggingface_model(config: object) -> Any:
 
 
 def warn_unused_kwargs(kwargs: Mapping[str, Any], called_by: str | None = None, level: str = "WARNING") -> None:
-    """Log the unused keywords of a part, except `type`, which every part gets."""
+    """Log the unused keywords of a part, except `type`, which is passed to every part."""
     unused = [key for key in kwargs if key != "type"]
     if unused:
         logger.opt(depth=1).log(level, "{} does not use {}", called_by or "this part", ", ".join(unused))

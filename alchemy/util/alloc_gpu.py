@@ -1,4 +1,4 @@
-"""Oldest import path of device selection."""
+"""Oldest import path for device selection."""
 
 from alchemy.util.device import alloc_cuda
 

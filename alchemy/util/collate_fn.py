@@ -1,4 +1,4 @@
-"""Old import path of collate functions."""
+"""Old import path for collate functions."""
 
 from alchemy.data.collate import CollateFn, DefaultCollateFn
 

@@ -1,4 +1,4 @@
-"""Old import path of device selection, with a list of allowed devices per run."""
+"""Old import path for device selection, with a list of allowed devices per run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["alloc", "alloc1", "alloc_cuda", "check_installed"]
 
 
 def alloc(preferred_devices: Iterable[int | Iterable[int]], wait_time: float = 240.0) -> Iterator[dict[str, Any]]:
-    """Yield a `device_info` for each entry, a device or a list; from a list, the least used existing device is chosen.
+    """Yield a `device_info` for each entry: a device, or a list from which the least used existing device is chosen.
 
-    An empty list means any GPU, or the CPU if there is none. `wait_time` has no effect: a GPU is returned at once, even
-    if another program uses it.
+    An empty list means any GPU, or the CPU if there is none. `wait_time` has no effect: a GPU is returned immediately,
+    even if another program uses it.
     """
     given: list[int] = []
     for entry in preferred_devices:

@@ -1,4 +1,4 @@
-"""Old import path of parameter groups."""
+"""Old import path for parameter groups."""
 
 from alchemy.nn.param_groups import trf_groups as prepare_trf_based_model_params
 

@@ -1,4 +1,4 @@
-"""Old import path of the symbol table."""
+"""Old import path for the symbol table."""
 
 from alchemy.context import SymbolTbl, new_scope, sym_tbl
 from alchemy.errors import MissingKey, NoFrame

@@ -18,12 +18,12 @@ from alchemy.records.ledger import NAME
 from alchemy.records.metrics_file import comparable
 from alchemy.verify.ledger import compare_ledgers
 
-SHOWN = 5  # differences of each kind; the rest is only counted
+SHOWN = 5  # differences shown of each kind; the rest are only counted
 
 
 @dataclass
 class Comparison:
-    """What was compared, and a description of every difference, the earliest first."""
+    """What was compared, and a description of every difference, earliest first."""
 
     tensors: int = 0
     rows: int = 0
@@ -60,12 +60,12 @@ def compare(one: Path, other: Path) -> Comparison:
 
 
 def is_stream(record: Path) -> bool:
-    """Return whether the training data of a record has no index."""
+    """Return whether the training data of a record is a stream, which has no index."""
     return _read_state(record)[STATE]["parts"]["data"]["samples"] is None
 
 
 def last_update(record: Path) -> int:
-    """Return the update of the latest valid state."""
+    """Return the update number of the latest valid state."""
     folder = newest_valid(record / "state")[0]
     return 0 if folder is None else read_manifest(folder).update
 

@@ -43,21 +43,21 @@ class DryRunReport(list[Problem]):
 
 
 class _Stopped(Exception):
-    """Raised when a stage failed and later ones cannot run."""
+    """Raised when a stage fails and later stages cannot run."""
 
 
 def dry_run(doc: Document, device: int = -1, *, user_dir: str = "src") -> DryRunReport:
     """Build every part of a config as a run would, without writing files, and run one step of each kind.
 
-    `device` is numbered as on the command line; -1 is the CPU. Errors in the parts become problems that point to the
-    line of the project's code.
+    `device` is numbered as on the command line; -1 is the CPU. Errors in the parts are reported as problems that point
+    to the line in the project's code.
     """
     findings = DryRunReport()
     add_to_path(user_dir)
     work = copy.deepcopy(doc)  # old projects pop from the config
     precision = work.get("precision")
     if isinstance(precision, Table) and precision.get("compile"):
-        precision["compile"] = False  # it takes minutes, and one step finds the same errors without it
+        precision["compile"] = False  # compiling takes minutes, and one step finds the same errors without it
     try:
         info = alloc1(device)
     except AlchemyError as error:
@@ -179,7 +179,7 @@ class _DeepCheck:
 
     @contextlib.contextmanager
     def _collect_warnings(self) -> Iterator[None]:
-        """Collect the warnings that parts log as problems."""
+        """Turn the warnings that parts log into problems."""
 
         def keep(message: Message) -> None:
             self.findings.append(Problem(message.record["message"], self.doc.path, error=False))
@@ -194,13 +194,13 @@ class _DeepCheck:
 
 # -- data
 def _first_batch(dataset: object, options: Mapping[str, Any], seed: int) -> Any:
-    """Load the first batch in this process, so that an error has its original traceback."""
+    """Load the first batch in this process, so that errors keep their original traceback."""
     in_process = {key: value for key, value in options.items() if key not in ("num_workers", *WORKER_OPTIONS)}
     return next(iter(get_dataloader(dataset, seed=seed, **in_process)))
 
 
 def _find_worker_problems(dataset: object, section: str, spawned: bool) -> Iterator[Problem]:
-    """Members of pipes that cannot be pickled, and tensors between pipes, where workers are asked for."""
+    """Yield a problem for each pipe attribute that cannot be pickled, and for tensors passed between pipes."""
     for pipe in reversed([pipe for pipe in walk(dataset) if isinstance(pipe, Link)]):
         for name, error in unpicklable(pipe):
             text = f"{name!r} of {title(pipe)} cannot be sent to a worker: {error}"

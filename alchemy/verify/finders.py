@@ -27,13 +27,13 @@ from alchemy.update import NotFinite
 from alchemy.verify.trial_runs import keep_only_training, run_here
 
 MIN_LOSSES = 5  # losses needed for a meaningful mean
-MAX_INSPECTED = 1000  # samples that are searched for the largest ones
+MAX_INSPECTED = 1000  # maximum number of samples searched for the largest ones
 
 
 # -- the learning rate
 @dataclass
 class Rates:
-    """The loss after each learning rate. Single losses are noisy, so means are shown and compared."""
+    """The loss at each learning rate. Individual losses are noisy, so means are shown and compared."""
 
     rates: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Rates:
 
     @property
     def exploded(self) -> bool:
-        """Whether the loss exploded, relative to the first losses: the best one may be close to 0."""
+        """Whether the loss exploded relative to the first losses (the best loss may be close to 0)."""
         latest = _mean(self.raw[-MIN_LOSSES:])
         return not math.isfinite(latest) or latest > 4 * abs(_mean(self.raw[:MIN_LOSSES]))
 
@@ -62,7 +62,7 @@ class Rates:
 
     @property
     def _best(self) -> int | None:
-        """The index of the lowest loss; None if the decrease is not significant."""
+        """The index of the lowest loss, or None if the decrease is not significant."""
         losses = list(itertools.takewhile(math.isfinite, self.losses))
         begin = self.raw[: max(MIN_LOSSES, len(self.raw) // 5)]
         if len(losses) < 2 * MIN_LOSSES:
@@ -73,7 +73,7 @@ class Rates:
 
     @property
     def lowest(self) -> float | None:
-        """The rate at which the loss was lowest; higher rates are too large. None if the loss never fell."""
+        """The rate with the lowest loss; higher rates are too large. None if the loss never fell."""
         return None if self._best is None else self.rates[self._best]
 
     @property
@@ -101,7 +101,7 @@ class RateSweep(AlchemyTrainScheduler):
         self.found, self.losses = Rates(), _Losses()
         self._rate = 0.0
         super().__init__(num_training_steps=num_training_steps)
-        # keep the begin-step pipes, which may freeze parameters; evaluations would only take time
+        # keep the begin-step pipes, which may freeze parameters; evaluations would only cost time
         self.begin_epoch_pipes, self.end_step_pipes, self.end_epoch_pipes = [], [], []
 
     def lr_at(self, base: float, t: int) -> float:
@@ -178,7 +178,7 @@ def find_rate(
 
 
 def _validate_sweep(first: float, last: float, updates: int) -> None:
-    """Raise an error for an invalid sweep before building anything."""
+    """Raise an error if the sweep is invalid, before building anything."""
     if not 0 < first < last < math.inf:
         hint = "use rates > 0 with --first below --last, such as --first 1e-7 --last 1"
         raise AlchemyError(f"the rate cannot grow from {first} to {last}", hint=hint)
@@ -189,7 +189,7 @@ def _validate_sweep(first: float, last: float, updates: int) -> None:
 # -- the batch size
 @dataclass
 class Try:
-    """A batch size, whether it fits, and its peak memory if the device reports it."""
+    """A batch size, whether it fits in memory, and its peak memory if the device reports it."""
 
     batch_size: int
     fits: bool
@@ -232,7 +232,7 @@ class _Largest(Dataset[Any]):
 
 @AlchemyRunner.register()
 class BatchFinder(AlchemyTrainer):
-    """Trains a few steps with growing batches until memory runs out, then bisects."""
+    """Trains for a few steps with growing batches until memory runs out, then bisects."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class BatchFinder(AlchemyTrainer):
         if cuda:
             torch.cuda.reset_peak_memory_stats(context.device)
         fits = self._fits()
-        if not fits:  # only now are the frames that referenced the activations gone
+        if not fits:  # the frames that referenced the activations are gone only now
             context.optim.zero_grad()
             gc.collect()
             if cuda:
@@ -298,7 +298,7 @@ class BatchFinder(AlchemyTrainer):
         try:
             with self._looping():
                 train(self.context)
-        except NotFinite:  # a NaN loss has used the same memory
+        except NotFinite:  # a step with a NaN loss uses the same memory
             return True
         except Exception as error:
             if not any(map(is_oom, _causes(error))):
@@ -308,7 +308,7 @@ class BatchFinder(AlchemyTrainer):
 
 
 def sizes_to_try(found: Sizes) -> Iterator[int]:
-    """Yield the sizes to try: double until one does not fit, then bisect."""
+    """Yield the sizes to try: doubled until one does not fit, then bisected."""
     size = 1
     while size <= found.limit:
         yield size
@@ -332,7 +332,7 @@ def sort_by_size(dataset: _Indexed) -> list[int]:
 
 
 def _volume(sample: object) -> int:
-    """Return the size of a sample: elements of its tensors and lists, characters of its strings.
+    """Return the size of a sample: the number of elements in its tensors and lists and characters in its strings.
 
     >>> _volume({"ids": [1, 2, 3], "text": "ab", "label": 1})
     6

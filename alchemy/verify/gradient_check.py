@@ -43,14 +43,14 @@ from alchemy.verify.trial_runs import (
     run_jobs,
 )
 
-BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # options that make batches of samples
+BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # options that group samples into batches
 DRAWS = "the forward pass draws random numbers, which differ between splits: the gradients cannot be compared"
 
 
 def verify_parallel(
     doc: Document, *, ranks: int = 2, device: int = -1, user_dir: str = "src", tell: Tell = lambda text: None
 ) -> CutReport:
-    """Run the first update of a config with several splits and compare the gradients."""
+    """Run the first update of a config with several different splits and compare the gradients."""
     if ranks < 1:
         raise AlchemyError(f"--ranks is {ranks}", hint="use 1 or more; 1 tests a single process only")
     tell("the first update, split into steps in one process")
@@ -68,7 +68,7 @@ def verify_parallel(
 
 
 def _compute_gradients(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
-    """Compute the gradients of all splits with a run in this process."""
+    """Compute the gradients of all splits in this process."""
     work = keep_only_training(doc, "alchemy.verify.gradient_check.GradientCuts")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 1}
     work["precision"] = {"type": "alchemy.verify.gradient_check.Exact", "double": kind.double}
@@ -104,7 +104,7 @@ def _compute_in_processes(
 
 
 def _run_rank(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], device: int, user_dir: str) -> str:
-    """Compute the gradients in one of the processes; return why it failed, if it did."""
+    """Compute the gradients in one of the processes; return the reason if it fails."""
     os.environ.update(place)
 
     def work() -> None:
@@ -155,7 +155,7 @@ class GradientCuts(AlchemyTrainer):
         for optim in _optims(context):
             optim.max_grad_norm = optim.clip_value = None  # clipping would hide a wrong scale
         for group in context.optim.param_groups:
-            # with several optimizers, one would see the weights that another has changed
+            # with several optimizers, one would see weights that another has already changed
             group["lr"] = group["initial_lr"] = 0.0
         assert isinstance(context.precision, Exact)
         found = Found(quiet=context.precision.quiet, unknown=_mixes_samples(context.model.module))
@@ -175,7 +175,7 @@ class GradientCuts(AlchemyTrainer):
         return found
 
     def _data(self, period: int, ranks: int) -> tuple[list[Any], dict[str, Any], str]:
-        """Load the samples of the first update, or enough batches for all processes if pipes make them."""
+        """Load the samples of the first update, or enough batches for all processes if pipes create the batches."""
         dataset, options = self.context.task.dataset("train")
         collate = options.get("collate_fn", link_of(dataset).collate)
         kept = {} if collate is None else {"collate_fn": collate}
@@ -271,7 +271,7 @@ def _mixes_samples(module: nn.Module) -> str:
 
 
 def _disable_dropout(module: nn.Module) -> bool:
-    """Turn off the dropout of a module, by the attribute names of torch and transformers; return whether it had any."""
+    """Turn off dropout in a module, using the attribute names of torch and transformers; return whether it had any."""
     found = False
     for name, value in list(vars(module).items()):
         rate = isinstance(value, float) and value > 0

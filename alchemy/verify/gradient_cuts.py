@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-ONE_BY_ONE = 16  # up to this many samples, one split has a step per sample
+ONE_BY_ONE = 16  # up to this many samples, one of the splits has a step per sample
 MEANS = (
     "this model returns mean losses without a count: each step of an update has the same weight, so the gradient is "
     "only approximate if steps differ in size; return a sum and its count for the exact gradient"
@@ -35,7 +35,7 @@ DOUBLE, SINGLE = Kind(True, 1e-6, 1e-6), Kind(False, 1e-3, 1e-2)
 class UpdateCut(NamedTuple):
     """One split of the samples: batch size, number of steps and number of processes."""
 
-    size: int | None  # None if the pipes make the batches
+    size: int | None  # None if the pipes create the batches
     steps: int
     ranks: int
 
@@ -57,7 +57,7 @@ class Found:
 
 @dataclass
 class _CutRow:
-    """The largest difference between the gradients of a split and of the reference, and its parameter."""
+    """The largest difference between the gradients of a split and the reference, and the parameter where it occurs."""
 
     cut: str
     difference: float
@@ -77,7 +77,7 @@ class CutReport:
 
     @classmethod
     def of(cls, kind: Kind, found: Found) -> CutReport:
-        """Compare all gradients with those of the first split."""
+        """Compare the gradients of every split with the gradients of the first split."""
         if found.unknown:
             return cls(str(kind), kind.tolerance, "", [], [], found.unknown)
         (first, reference), *others = found.gradients
@@ -115,8 +115,8 @@ class CutReport:
 def largest_difference(one: Gradients, other: Gradients, floor: float) -> tuple[float, str]:
     """Return the largest relative difference between two sets of gradients, and the name of its parameter.
 
-    The relative difference of tiny gradients would be only rounding error: `floor` is the smallest scale used, as a
-    share of the largest gradient.
+    For tiny gradients, the relative difference would be mostly rounding error, so differences are never divided by less
+    than `floor` times the largest gradient.
     """
     largest = max(map(_size, one.values()), default=0.0)
     found = (0.0, next(iter(one), ""))

@@ -17,7 +17,7 @@ from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, sum_i
 from alchemy.records.symlinks import refuse_links
 
 _sum_range = functools.cache(sum_range)  # all epochs usually have the same size
-MAX_MISSING = 2**24  # limit of samples missing from the rows whose sum is still computed
+MAX_MISSING = 2**24  # if `samples` exceeds twice the row count by more than this, no sum is computed
 WHOLE, SHORT, ENDED, UNKNOWN, WRONG = "each once", "cut short", "ended in", "not counted", "wrong"
 
 
@@ -41,7 +41,7 @@ class _Epoch:
         self.unit = "samples" if row["set"] is not None else "batches"
 
     def close(self, row: dict[str, Any]) -> None:
-        """Check a completed epoch, which must have seen each sample once."""
+        """Check a completed epoch, in which each sample must occur exactly once."""
         samples, left_out = row["samples"], row.get("left_out", [])
         if samples is None or None in self.sets:
             self.verdict, self.text = UNKNOWN, "complete; whether each was seen once is unknown"
@@ -55,7 +55,7 @@ class _Epoch:
             self.text = f"each once, {len(left_out)} left out on purpose" if left_out else "each once"
 
     def end(self) -> None:
-        """Mark the epoch in which the run finished: a stream may have had more samples."""
+        """Mark the epoch in which the run finished; if the data is a stream, it may have had more samples."""
         if self.verdict == SHORT:
             self.verdict, self.text = ENDED, "the run ended in this epoch; whether there was more data is unknown"
 
@@ -80,7 +80,7 @@ class _Epoch:
 
 @dataclass
 class LedgerReport:
-    """The result of verifying a ledger; `broken` describes where its chain is broken."""
+    """The result of verifying a ledger; `broken` describes where the hash chain is broken."""
 
     record: str
     epochs: list[_Epoch]
@@ -96,14 +96,14 @@ class LedgerReport:
 
     def __str__(self) -> str:
         updates = sum(epoch.updates for epoch in self.epochs)
-        chain = self.broken or f"the chain of {updates:,} updates is unbroken"
+        chain = self.broken or f"the chain of {updates:,} updates is intact"
         return "\n".join([*map(str, self.epochs), chain])
 
 
 def verify_ledger(record: str | Path) -> LedgerReport:
     """Verify the ledger of a record: the chain row by row, the samples epoch by epoch."""
     path = _find_ledger(record)
-    known = _read_saved_ledger(path.parent)  # read first: the ledger of a live run is never behind its states
+    known = _read_saved_ledger(path.parent)  # read first, since the ledger of a live run is never behind its states
     epochs: dict[int, _Epoch] = {}
     before, broken = START, ""
     links = {0: [START.hex()]}  # an update that spans two epochs has a row in both
@@ -139,7 +139,7 @@ def _read_saved_ledger(folder: Path) -> dict[str, Any]:
 
 
 def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]]) -> str:
-    """Describe rows that a checkpoint counts but the ledger lacks: the chain alone cannot detect a missing end."""
+    """Describe rows that a checkpoint counts but the ledger lacks; the chain alone cannot detect truncation."""
     if not known:
         return ""
     if known["update"] not in links:

@@ -1,4 +1,4 @@
-"""Measure the memory of a training step, and suggest a fix if it is too much."""
+"""Measure the memory of a training step, and suggest a fix if it does not fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from alchemy.data.loader import memory_available
 from alchemy.files import readable_size
 
-USABLE_SHARE = 0.9  # usable share of free memory: fragmentation and the rest of the program need some
+USABLE_SHARE = 0.9  # of free memory; the rest is for fragmentation and other parts of the program
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Memory:
 
 
 def _count_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes of the storages of tensors, counting each storage once."""
+    """Return the total size in bytes of the tensors' storages, counting each storage once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())
 
@@ -83,7 +83,7 @@ def measure(module: nn.Module, states: Iterable[Mapping[str, Any]], free: int) -
 
 @contextlib.contextmanager
 def track_saved_tensors(known: Iterable[Tensor]) -> Iterator[dict[int, int]]:
-    """Record the bytes of each storage that autograd saves for the backward pass in the block, except known ones."""
+    """Record the size of each storage that autograd saves for the backward pass in the block, except `known` ones."""
     ours = {t.untyped_storage().data_ptr() for t in known}
     storages: dict[int, int] = {}
 

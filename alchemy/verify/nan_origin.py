@@ -27,12 +27,12 @@ MASKS = ("aten.full", "aten.masked_fill", "aten.fill", "aten.where", "aten.scala
 OUR_FOLDER = str(Path(__file__).parents[1]) + os.sep
 LIBRARY_FOLDERS = (str(Path(torch.__file__).parent) + os.sep, OUR_FOLDER)
 FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n +([^\n]+)')
-MAX_LISTED = 20  # samples that are listed
+MAX_LISTED = 20  # maximum number of samples listed
 ANOMALY_PREFIX = "Error detected in"  # start of the forward traceback in torch's anomaly detection
 
 
 class _Found(NamedTuple):
-    """A non-finite value, the operation that produced it, and the traceback."""
+    """A non-finite value, the operation that produced it, and its traceback."""
 
     what: str
     operation: str
@@ -47,7 +47,7 @@ class _Found(NamedTuple):
 class NanOrigin(TorchDispatchMode):
     """A dispatch mode that finds the first operation that returns NaN without NaN in its inputs.
 
-    Infinities are reported only if no NaN follows: attention masks contain them.
+    Infinities are reported only if no NaN follows, because attention masks contain infinities.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class NanOrigin(TorchDispatchMode):
         had_nan, had_inf = (
             _contains(torch.isnan, (args, kwargs)),
             _contains(torch.isinf, (args, kwargs)),
-        )  # before the call, which may modify them
+        )  # checked before the call, which may modify its inputs
         out = func(*args, **kwargs)
         if not had_nan and _contains(torch.isnan, out):
             self.nan = _locate("NaN", func)
@@ -102,7 +102,7 @@ class NanOrigin(TorchDispatchMode):
 
 @dataclass
 class NonFinite:
-    """A tensor of a batch that is not finite, and the ids of the samples concerned, if known."""
+    """A non-finite tensor in a batch, and the ids of the affected samples, if known."""
 
     name: str
     what: str
@@ -115,7 +115,7 @@ class NonFinite:
 
 
 def find_nonfinite(batch: object, ids: Sequence[int] | None) -> list[NonFinite]:
-    """Return the non-finite tensors of a batch; `ids` are its sample ids, along the first dimension of the tensors.
+    """Return the non-finite tensors of a batch; `ids` are the sample ids along the first dimension of the tensors.
 
     >>> find_nonfinite({"x": torch.tensor([[0.0, 1.0], [float("nan"), 1.0]]), "y": torch.tensor([1, 2])}, [7, 9])
     [NonFinite(name='x', what='NaN', samples=[9])]
@@ -132,7 +132,7 @@ def find_nonfinite(batch: object, ids: Sequence[int] | None) -> list[NonFinite]:
 
 
 def _named_leaves(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield all floating-point tensors, arrays and numbers in a nested value with their dotted path: `inputs.0`."""
+    """Yield all floating-point tensors, arrays and numbers in a nested value with their dotted paths (`inputs.0`)."""
     if isinstance(value, Mapping | list | tuple):
         for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _named_leaves(inner, f"{name}.{key}" if name else str(key))
@@ -153,14 +153,14 @@ def _locate(what: str, func: object) -> _Found:
 
 
 def _parse_anomaly(text: str) -> _Found:
-    """Parse torch's warning about an operation whose backward pass returned NaN: its name and forward call."""
+    """Extract the operation and its forward call from torch's warning about NaN in a backward pass."""
     operation = text.removeprefix(ANOMALY_PREFIX).partition(".")[0].strip()
     frames = [(file, int(line), name, code) for file, line, name, code in FRAME.findall(text)]
     return _from_frames("NaN", f"{operation}, from a forward call", frames)
 
 
 def _from_frames(what: str, operation: str, frames: list[tuple[str, int, str, str]]) -> _Found:
-    """Build the result without the frames of torch, of alchemy, and of the command line above them."""
+    """Build the result, dropping frames from torch and alchemy and the command-line frames above them."""
     first = next((i for i, row in enumerate(frames) if row[0].startswith(OUR_FOLDER)), 0)
     own = [row for row in frames[first:] if not row[0].startswith(LIBRARY_FOLDERS)]
     where = innermost([row[:2] for row in own])

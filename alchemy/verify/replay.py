@@ -44,12 +44,12 @@ from alchemy.verify.replay_state import (
 )
 from alchemy.verify.trial_runs import Tell, run_here
 
-MAX_GRADIENTS = 10  # gradients that are shown
+MAX_GRADIENTS = 10  # maximum number of gradients shown
 
 
 @dataclass
 class Total:
-    """Accumulated losses: the total of their sums and counts."""
+    """Accumulated losses: total sum and total count."""
 
     loss_sum: float = 0.0
     count: float = 0.0
@@ -75,7 +75,7 @@ class _StepReport:
     ids: list[int] | None
     batch: str
     stains: list[NonFinite]  # non-finite tensors in the batch
-    loss_sum: float = 0.0  # over all optimizers, like count
+    loss_sum: float = 0.0  # over all optimizers, as is the count
     count: float = 0.0
     finite: bool = True
     named: dict[str, Total] = field(default_factory=dict)  # by optimizer, if the losses name one
@@ -99,7 +99,7 @@ class _StepReport:
         return "; ".join(map(str, self.stains))
 
     def describe_origin(self, operation: str) -> str:
-        """Describe the origin: the batch if it is not finite, otherwise the operation."""
+        """Describe the origin of a NaN: the batch if it is not finite, otherwise the operation."""
         if not self.stains:
             return operation
         first = f"the batch of step {self.step} itself is not finite: {self.nonfinite_text}"
@@ -123,7 +123,7 @@ class UpdateReport:
     change: tuple[float, str] | None = None
     error: str = ""
     culprit: str = ""
-    same_samples: bool | None = None  # compared with the ledger or the failed run; None if unknown
+    same_samples: bool | None = None  # whether they match the ledger or the failed run; None if unknown
     notes: list[str] = field(default_factory=list)
     processes: int = 1
 
@@ -194,7 +194,7 @@ def replay(
     overrides: Sequence[str] = (),
     tell: Tell = lambda text: None,
 ) -> UpdateReport:
-    """Replay update number `update` of a record from the latest state before it. Writes no files."""
+    """Replay update number `update` of a record, starting from the latest state before it. Writes no files."""
     folder = find(record)
     check_replayable(folder, update)
     options: dict[str, Any] = {"overrides": overrides, "user_dir": user_dir}
@@ -267,7 +267,7 @@ class Replay(AlchemyTrainer):
 
 @contextlib.contextmanager
 def _require_same_data() -> Iterator[None]:
-    """Reject changed data: resuming may allow it, but a replay would be a different update."""
+    """Reject changed data: resuming may allow it, but the replay would then be a different update."""
     try:
         yield
     except AlchemyError as error:
@@ -339,11 +339,11 @@ class _UpdateObserver(Observer):
 
 
 def _compare_samples(folder: Path, report: UpdateReport) -> bool | None:
-    """Return whether the replayed samples match the record; None if it does not list them."""
+    """Return whether the replayed samples match the record, or None if the record does not list them."""
     ids = [step.ids for step in report.steps]
     recorded = read_bad_update(folder, report.update).get("ids")
     if recorded is not None:
-        if report.processes > 1:  # the recorded ids are those of rank 0, which had a part of each step
+        if report.processes > 1:  # the recorded ids are from rank 0, which processed only part of each step
             return len(ids) == len(recorded) and all(set(a or ()) >= set(b or ()) for a, b in zip(ids, recorded))
         return bool(ids == recorded)
     for _, row in read_ledger_rows(folder):
@@ -360,7 +360,7 @@ def _join_items(items: Sequence[object]) -> str:
 
 
 def _format_traceback(error: BaseException) -> str:
-    """Return the traceback of an error in the project's code; the messages of our errors are enough."""
+    """Return the traceback of an error in the project's code; for alchemy's own errors, the message is enough."""
     if isinstance(error, AlchemyError):
         return ""
     return "\n" + "".join(traceback.format_exception(error)).rstrip()

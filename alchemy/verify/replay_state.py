@@ -25,7 +25,7 @@ def check_replayable(folder: Path, update: int) -> None:
     last = _find_last_update(folder)
     failed = [
         number for number in _find_failed_updates(folder, info["reason"]) if number > last
-    ]  # the others succeeded after a resume
+    ]  # the other updates succeeded after the run was resumed
     # an unfinished run may have failed in the update after the last recorded one
     end = max([last + (info["status"] != "finished"), *failed])
     if not 1 <= update <= end:
@@ -44,7 +44,7 @@ def _find_last_update(folder: Path) -> int:
 
 
 def _find_failed_updates(folder: Path, reason: str) -> list[int]:
-    """Return the updates in which a run failed, from the files in `bad` and the reason in its record."""
+    """Return the updates in which a run failed, based on the files in `bad` and the reason in its record."""
     left = [path.stem[1:] for path in (folder / "bad").glob("u*.json")]
     return sorted({int(update) for update in left + re.findall(r"update (\d+), step", reason) if update.isdecimal()})
 
@@ -61,7 +61,7 @@ def find_state_before(folder: Path, update: int) -> Path | None:
 
 
 def count_processes(folder: Path, state: Path | None) -> int:
-    """Return the number of processes of a run; raises an error if one process cannot replay their updates."""
+    """Return the number of processes of a run; raises an error if a single process cannot replay its updates."""
     for path in [*([] if state is None else [state]), *checkpoints(folder / "state")]:
         try:
             parts = read_parts(path)
@@ -79,7 +79,7 @@ def count_processes(folder: Path, state: Path | None) -> int:
 
 
 def read_bad_update(folder: Path, update: int) -> dict[str, Any]:
-    """Read the file that a run wrote when it ended because this update was not finite, if any."""
+    """Read the file, if any, that the run wrote when it ended because this update was not finite."""
     path = folder / "bad" / f"u{update}.json"
     try:
         return read_table(path) if path.exists() else {}

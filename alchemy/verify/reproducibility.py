@@ -1,4 +1,4 @@
-"""Check that short runs of a config are bitwise equal when resumed, repeated, or run with other workers."""
+"""Check that short runs of a config are bit-identical when resumed, repeated, or run with other worker counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STREAM = "the data is a stream: its order may depend on num_workers, so only the
 
 @dataclass
 class _TrialRun:
-    """A trial run, compared with the uninterrupted one."""
+    """The comparison of a trial run with the uninterrupted run."""
 
     what: str
     found: Comparison
@@ -70,7 +70,7 @@ def verify_resume(
     user_dir: str = "src",
     tell: Tell = lambda text: None,
 ) -> TrialReport:
-    """Train without interruption, then with a kill -9 and a resume for each of `workers`, and compare."""
+    """Train without interruption, then kill (-9) and resume a run for each value in `workers`, and compare."""
     trial = Trial.of(doc, updates=updates, device=device, user_dir=user_dir)
     _validate_options(updates, kill_at, workers)
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name:
@@ -93,7 +93,7 @@ def verify_resume(
 
 
 def _validate_options(updates: int | None, kill_at: int | None, workers: Sequence[int | None]) -> None:
-    """Raise an error for invalid options before training."""
+    """Raise an error if the options are invalid, before training starts."""
     for number in workers:
         if number is not None and number < 0:
             raise AlchemyError(f"--workers has {number}", hint="use 0 or more; 0 loads data in the training process")
@@ -131,7 +131,7 @@ def verify_determinism(
     user_dir: str = "src",
     tell: Tell = lambda text: None,
 ) -> TrialReport:
-    """Train twice with the same seed and once with another number of workers, in new processes, and compare."""
+    """Train twice with the same seed and once with a different number of workers, in new processes, and compare."""
     trial = Trial.of(doc, updates=updates, device=device, user_dir=user_dir)
     own = int(trial.document["task"]["datasets"]["train"].get("num_workers") or 0)
     other = 0 if own else WORKERS

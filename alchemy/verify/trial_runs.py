@@ -33,7 +33,7 @@ Tell = Callable[[str], object]
 
 @dataclass
 class Trial:
-    """A config prepared for short runs that can be compared."""
+    """A config prepared for short, comparable runs."""
 
     document: Document
     left_out: list[str]
@@ -42,7 +42,7 @@ class Trial:
 
     @classmethod
     def of(cls, doc: Document, *, updates: int | None = None, device: int = -1, user_dir: str = "src") -> Trial:
-        """Return a trial of a config that stops after `updates` and saves its state at every update."""
+        """Return a trial that stops after `updates` updates and saves the state after each one."""
         if updates is not None and updates < 2:
             raise AlchemyError(f"--updates is {updates}", hint="use 2 or more")
         _require_data(doc)
@@ -64,12 +64,12 @@ class Trial:
         return Job(_train, folder, (document, kill_at, self.device, self.user_dir))
 
     def resume(self, folder: Path) -> Job:
-        """Return a job that resumes the run that was killed in a folder."""
+        """Return a job that resumes the killed run in a folder."""
         return Job(_resume, folder, (self.document.secrets, self.device, self.user_dir))
 
 
 class Job(NamedTuple):
-    """The work of a process: `call(folder, *arguments)` returns an error message, or an empty string."""
+    """The work of a process. `call(folder, *arguments)` returns an error message, or an empty string on success."""
 
     call: Callable[..., str]
     folder: Path
@@ -78,15 +78,15 @@ class Job(NamedTuple):
 
 @StopRule.register()
 class Limit(StopRule):
-    """Stops after `most` updates, or with 0, slightly more than an epoch. Kills the process at `kill_at`."""
+    """Stops after `most` updates, or after slightly more than an epoch if 0. Kills the process at update `kill_at`."""
 
-    kill_at = 0  # set per process, not in the config, which is the same for the resumed run
+    kill_at = 0  # set per process, because the resumed run has the same config
 
     def __init__(self, *, most: int = 0) -> None:
         self.most = most
 
     def check(self, run: Run) -> str:
-        # checked before the state of this update is saved: a resume repeats the update
+        # checked before the state of this update is saved, so the resumed run repeats the update
         if self.kill_at and run.update >= self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         limit = self.most or _default_limit(run)
@@ -94,7 +94,7 @@ class Limit(StopRule):
 
 
 def _default_limit(run: Run) -> int:
-    """Return slightly more updates than a short epoch has, so that the start of the next epoch is tested too."""
+    """Return slightly more updates than a short epoch has, so that the start of the next epoch is also tested."""
     if run.progress.epoch_steps is None:
         return MAX_UPDATES
     updates = math.ceil(run.progress.epoch_steps / run.updater.period)
@@ -168,9 +168,9 @@ def _set_workers(table: Table, workers: int) -> None:
 def _run_job(call: Callable[..., str], folder: str, *arguments: object) -> str:
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "printed.txt"), "a") as printed:
-        for number in (1, 2):  # redirect the file descriptors, for output that is not from Python
+        for number in (1, 2):  # redirect the file descriptors to catch output that does not come from Python
             os.dup2(printed.fileno(), number)
-        return call(folder, *arguments[:-1])  # the last one is the slot
+        return call(folder, *arguments[:-1])  # the last argument is the slot
 
 
 def _train(folder: str, document: Document, kill_at: int, device: int, user_dir: str) -> str:
@@ -182,12 +182,12 @@ def _train(folder: str, document: Document, kill_at: int, device: int, user_dir:
 
 
 def _resume(folder: str, secrets: dict[str, str], device: int, user_dir: str) -> str:
-    remember(secrets)  # the record contains only their digests
+    remember(secrets)  # the record contains only digests of the secrets
     return run_and_describe_error(lambda: resume(find_record(Path(folder)), device=[device], user_dir=user_dir))
 
 
 def run_and_describe_error(work: Callable[[], object]) -> str:
-    """Run the work of a process; return its error as text, or an empty string."""
+    """Run the work of a process; return the error message, or an empty string on success."""
     try:
         result = work()
     except Exception as error:
@@ -197,7 +197,7 @@ def run_and_describe_error(work: Callable[[], object]) -> str:
 
 # -- the config
 def _prepare_plugins(work: Document) -> list[str]:
-    """Remove plugins that do not affect results, and make sure there is a FileLogger; return the removed names."""
+    """Remove plugins that do not affect results, and ensure that there is a FileLogger; return the removed names."""
     plugins = plain(work.get("plugins") or [])
     kept = [plugin for plugin in plugins if not _is_aside(plugin)]
     if not any(issubclass(_class_of(plugin), FileLogger) for plugin in kept):

@@ -15,7 +15,7 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.records.folder import now
 
 FORMAT = 1
-# timings are in metrics.jsonl
+# omitted: timings are in metrics.jsonl
 LEFT_OUT = ("time/", "system/")
 
 

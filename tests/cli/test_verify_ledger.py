@@ -44,7 +44,7 @@ def test_a_record_that_saw_each_sample_once(tmp_path, capsys):
         "epoch 1: 8 samples in 3 updates, each once",
         "epoch 2: 8 samples in 3 updates, each once",
         "epoch 3: 3 samples in 1 update, incomplete: the run was stopped in this epoch",
-        "the chain of 7 updates is unbroken",
+        "the chain of 7 updates is intact",
     ]
 
 
@@ -181,7 +181,7 @@ def test_a_state_that_the_ledger_leads_up_to(tmp_path, capsys):
     record = written(tmp_path / "r", ONE, TWO)
     keep_state(tmp_path / "r", 5)
     assert main(["verify", "ledger", record]) == 0
-    assert capsys.readouterr().out.endswith("the chain of 6 updates is unbroken\n")
+    assert capsys.readouterr().out.endswith("the chain of 6 updates is intact\n")
 
 
 @pytest.mark.parametrize(

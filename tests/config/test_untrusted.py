@@ -73,8 +73,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (models.parent / "__init__.py").write_text("")
     (models / "resnet.py").write_text("def resnet18(): ...\n")
     monkeypatch.chdir(tmp_path)
-    # a regular package `src` of another test, left on the path, would win over the namespace package here
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "src").is_dir()])
+    # `src` of another test, left on the path, would win over the namespace package here
+    clean = [path for path in sys.path if not any(Path(path, name).exists() for name in ("src", "src.py"))]
+    monkeypatch.setattr(sys, "path", clean)
     monkeypatch.syspath_prepend(tmp_path / "site")
     return tmp_path
 

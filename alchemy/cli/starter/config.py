@@ -15,7 +15,7 @@ TITLES = {
     "pairs": "Text pair classification",
     "translation": "Translation",
 }
-# everything not listed here uses the defaults
+# anything not listed here uses the defaults
 MODELS: dict[str, dict[str, Any]] = {
     "text": {"type": "TextClassifier"},
     "ner": {"type": "Tagger", "encoder": {"type": "Recurrent", "dim": 64, "hidden": 128, "dropout": 0.5}},
@@ -26,7 +26,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "translation": {"type": "Translator"},
 }
-OPTIMIZERS = {  # Adagrad is the fastest for the sparse vectors of the text classifier
+OPTIMIZERS = {  # Adagrad is fastest for the sparse vectors of the text classifier
     "text": {"type": "Adagrad", "lr": 0.05},
     "ner": {"type": "AdamW", "lr": 0.004},
     "pairs": {"type": "AdamW", "lr": 0.001},
@@ -84,7 +84,7 @@ def _render_points(finding: Points) -> str:
     begin = 0.0
     for split in [*shares, *(name for name in finding.splits if name != "train")]:
         lines += ["", f"[task.datasets.{split}]", _line("like", "train")]
-        if split in shares:  # consecutive shares of the same row order
+        if split in shares:  # consecutive shares of the rows in the same order
             held = {"share": shares[split], "held": True, **({"skip": begin} if begin else {})}
             lines += [_line("pipes.HoldOut", held, "fraction of the training data")]
             begin += shares[split]
@@ -132,5 +132,5 @@ def _held_out(finding: Finding) -> dict[str, float]:
 
 def _line(key: str, value: object, comment: str = "") -> str:
     comment = comment or COMMENTS.get(key, "")
-    # escape ${ in file and column names, which is not a reference
+    # in file and column names, ${ is not a reference: escape it
     return f"{key} = {format_inline(value).replace(MARK, ESCAPED)}{f'  # {comment}' if comment else ''}"

@@ -95,7 +95,7 @@ REPORTS = (
 
 
 def _report(draw: random.Random) -> Row:
-    """Return a news sentence, one token and tag per row: people, companies and places."""
+    """Return a news sentence with one token and its tag per row; the entities are people, companies and places."""
     rows = []
     for word in draw.choice(REPORTS).split():
         kind = word.strip("{}")

@@ -35,9 +35,9 @@ DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 class Key:
-    """The cache key of a chain: `facts` by name, such as "the file train.jsonl", and a `hash` of all of them.
+    """The cache key of a chain: named `facts`, such as "the file train.jsonl", and a `hash` of all of them.
 
-    A pipe is hashed by the state that a copy of it would get. `also` lists further dependencies: files, file patterns
+    The hash of a pipe covers the state that a copy would get. `also` lists further dependencies: files, file patterns
     or arbitrary strings. Raises NotCacheable if no key can be computed.
     """
 
@@ -48,7 +48,7 @@ class Key:
         self.files: dict[str, str] = {}
         self.hashes, self.sources = hashes, Sources()
         self.links = {id(pipe): number for number, pipe in enumerate(links)}
-        self.texts: set[str] = set()  # strings that were already examined
+        self.texts: set[str] = set()  # strings that have already been examined
         for number, pipe in enumerate(links):
             self._add_part(f"pipe {number} ({title(pipe)})", pipe, members(pipe).values())
         self._add_part("'also' of the cache", list(also), [list(also)])
@@ -75,7 +75,7 @@ class Key:
             raise NotCacheable(f"{name} contains a value that cannot be hashed: {error}") from None
 
     def digest(self, value: object, *, top: bool = False) -> str:
-        """Return a hash of the state that a copy of `value` would get; collect the files and modules it names."""
+        """Return a hash of the state that a copy of `value` would receive; collect the files and modules it names."""
         content = io.BytesIO()
         _Pickler(content, self, value if top else None).dump(value)
         return hashlib.blake2b(content.getbuffer(), digest_size=16).hexdigest()
@@ -139,7 +139,7 @@ class Key:
                 self._add_file(os.path.join(folder, name))
 
     def _add_file(self, path: str) -> None:
-        if path in self.files or not os.path.isfile(path):  # a named pipe, for example, may never end
+        if path in self.files or not os.path.isfile(path):  # reading a named pipe, for example, may never end
             return
         if len(self.files) >= MOST_FILES:
             raise NotCacheable(f"more than {MOST_FILES:,} files")
@@ -154,12 +154,12 @@ def _may_be_path(text: str) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Serializes a part of a chain for its key; values with a digest, a name or no order are replaced by strings."""
+    """Serializes a part of a chain; replaces values that are named, unordered or have a digest with strings."""
 
     def __init__(self, content: io.BytesIO, key: Key, top: object) -> None:
         super().__init__(content, protocol=4)
         self.key, self.top = key, top
-        self.fast = True  # no memo: equal values give equal bytes, even if some of their parts are shared
+        self.fast = True  # no memo: equal values produce equal bytes, even if some of their parts are shared
 
     def persistent_id(self, value: Any) -> str | None:
         key = self.key

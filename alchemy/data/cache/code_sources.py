@@ -1,4 +1,4 @@
-"""Find the source files a chain depends on: the modules it names, and the project modules that these import."""
+"""Find the source files a chain depends on: the modules it names, and the project modules they import."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alchemy.files import hash_file
 from alchemy.registry import ENTRY_MODULES
 
 STANDARD = sys.stdlib_module_names - {"__main__"}
-_seen: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()  # source hashes at first sight
+_seen: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()  # source hashes when first seen
 
 
 class Sources:
@@ -30,7 +30,7 @@ class Sources:
         self.visited: set[tuple[str, bool]] = set()
 
     def add(self, name: str, *, own: bool = False) -> None:
-        """Add a module and its packages, and for a project module its imports; `own` skips all other modules."""
+        """Add a module and its packages, plus the imports of a project module; `own` skips non-project modules."""
         if (name, own) in self.visited or not name or name.partition(".")[0] in STANDARD:
             return
         self.visited.add((name, own))
@@ -56,7 +56,7 @@ class Sources:
 
 
 def _find_source(name: str) -> str | None:
-    """Return the source file of a module, imported or not; None if it has none."""
+    """Return the source file of a module, which need not be imported; None if no source file exists."""
     module = sys.modules.get(name)
     if module is not None:
         file = module.__dict__.get("__file__")
@@ -73,7 +73,7 @@ def _is_own(path: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _read_imports(path: str, digest: str, name: str) -> tuple[str, ...]:
-    """Return every name a source imports, also inside functions; `from a import b` gives both `a` and `a.b`."""
+    """Return every name a file imports, including in functions; `from a import b` yields both `a` and `a.b`."""
     package = name if os.path.basename(path) == "__init__.py" else name.rpartition(".")[0]
     with contextlib.suppress(OSError, SyntaxError, ValueError):  # an extension module, or not valid Python
         return tuple(_iter_imports(ast.parse(Path(path).read_bytes()), package))

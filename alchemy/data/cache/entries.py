@@ -22,10 +22,10 @@ from alchemy.data.cache.sample_store import MANIFEST, CacheNotWritable, SampleWr
 from alchemy.files import hash_text, home, lock_file, replace_folder, write_atomic
 
 FORMAT = 3
-FIRST_NOTICE, NOTICE_INTERVAL = 1.0, 30.0  # seconds between log messages of a waiting process
+FIRST_NOTICE, NOTICE_INTERVAL = 1.0, 30.0  # seconds before the first and between further log messages
 KEY = re.compile("[0-9a-f]+")
-LEFTOVER = re.compile(r"\.([0-9a-f]+)\..+")  # the temporary folder of a process that was writing the entry of this key
-Check = Literal["sizes", "changed", "all"]  # which files are compared by hash: none, those changed since, all
+LEFTOVER = re.compile(r"\.([0-9a-f]+)\..+")  # the temporary folder of a process that was writing the entry for this key
+Check = Literal["sizes", "changed", "all"]  # which files to verify by hash: none, changed files, or all
 _filling = threading.RLock()  # file locks exclude other processes, not other threads
 
 
@@ -40,7 +40,7 @@ class Entry:
     folder: Path
     damage: str = ""
     created: float = 0.0
-    launch: str = ""  # the launch that wrote the entry, see `launch_id`
+    launch: str = ""  # the launch that wrote the entry; see `launch_id`
     chain: list[str] = field(default_factory=list)  # the names of the pipes
     facts: dict[str, str] = field(default_factory=dict)  # the parts of the key
     layout: dict[str, Any] = field(default_factory=dict)
@@ -101,10 +101,10 @@ def inspect_entry(folder: Path, check: Check = "sizes") -> Entry | None:
 
 
 def _find_damage(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
-    """Describe the first file that differs from what was written; return "" if there is none.
+    """Describe the first file that differs from what was written; return "" if no file differs.
 
-    The manifest is written last and touched after each comparison. A file with a later ctime was therefore written to,
-    copied or moved since.
+    The manifest is written last and touched after each comparison. A file with a later ctime was therefore modified,
+    copied or moved since then.
     """
     compared = (folder / MANIFEST).stat().st_ctime_ns
     for name, known in files.items():
@@ -118,7 +118,7 @@ def _find_damage(folder: Path, files: dict[str, list[Any]], check: Check) -> str
 
 
 def read_entry(folder: Path) -> Entry | None:
-    """Return the entry in a folder; None if there is none or it is damaged."""
+    """Return the entry in a folder; None if it is missing or damaged."""
     found = inspect_entry(folder, "changed")
     return None if found is None or found.damage else found
 
@@ -166,7 +166,7 @@ def keep_samples(
     *,
     overwrite: bool = False,
 ) -> tuple[Entry, bool]:
-    """Return the entry of a key, and whether this process wrote it: the first process writes it, the others wait.
+    """Return the entry for a key and whether this process wrote it; the first process writes, the others wait.
 
     With `overwrite`, only an entry written by a rank of this launch is reused. Raises CacheNotWritable or NotCacheable
     if the entry cannot be written.
@@ -281,6 +281,6 @@ def format_size(count: float) -> str:
 
 
 def nearest(chain: Sequence[str], facts: dict[str, str], among: Iterable[Entry]) -> Entry | None:
-    """Return the entry of the same chain with the fewest differences, the newest in a tie."""
+    """Return the entry of the same chain with the fewest differences; ties go to the newest entry."""
     alike = [entry for entry in among if entry.chain == list(chain)]
     return min(alike, key=lambda entry: (len(facts.items() ^ entry.facts.items()), -entry.created), default=None)

@@ -19,8 +19,8 @@ SETTLED = 2.0  # seconds; two writes in quick succession may leave the same time
 class Hashes:
     """Content hashes of files. A copied or touched file keeps its hash.
 
-    The hash of a large file is stored and reused as long as its size, inode, mtime and ctime are unchanged. The system
-    maintains the ctime, which no program can set back.
+    The hash of a large file is stored and reused as long as its size, inode, mtime and ctime are unchanged. Programs
+    cannot reset the ctime, because the operating system maintains it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,9 +45,9 @@ class Hashes:
         return digest
 
     def save(self) -> None:
-        """Save the hashes. If two processes save at the same time, the hashes of one are lost and recomputed."""
+        """Save the hashes. If two processes save at the same time, the hashes of one are lost and computed again."""
         if self.dirty:
-            with contextlib.suppress(OSError):  # they will be recomputed
+            with contextlib.suppress(OSError):  # the hashes will be computed again
                 existing = {name: row for name, row in self.known.items() if os.path.exists(name)}
                 write_atomic(self.path, json.dumps(existing) + "\n")
             self.dirty = False

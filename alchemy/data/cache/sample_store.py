@@ -29,15 +29,15 @@ BUFFER = 2**18
 
 
 class NotCacheable(Exception):
-    """A sample or a chain that cannot be cached, with the reason."""
+    """Raised if a sample or a chain cannot be cached; the message contains the reason."""
 
 
 class CacheNotWritable(Exception):
-    """The disk is full or not writable."""
+    """Raised if the disk is full or not writable."""
 
 
 class CacheRemoved(AlchemyError):
-    """The files of a cache entry were removed or replaced before they were opened."""
+    """Raised if the files of a cache entry were removed or replaced before they were opened."""
 
 
 class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
@@ -59,7 +59,7 @@ class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
 
     def __exit__(self, *error: object) -> None:
         for file in self.files.values():
-            with contextlib.suppress(OSError):  # e.g. a full disk, which the first error already reported
+            with contextlib.suppress(OSError):  # e.g. a full disk, already reported by the first error
                 file.close()
 
     def add(self, sample: Any) -> None:
@@ -108,14 +108,14 @@ def _hash_of(path: Path) -> str:
         return hashlib.file_digest(file, functools.partial(hashlib.blake2b, digest_size=16)).hexdigest()
 
 
-# -- values: pickles of built-in types; unpickling can call nothing but `_array_at`
+# -- values: pickles of built-in types; unpickling can only call `_array_at`
 
 
 class _Pickler(pickle.Pickler):
     def __init__(self, file: IO[bytes], arrays: IO[bytes]) -> None:
         super().__init__(file, protocol=5)
         self.arrays = arrays
-        self.fast = True  # no memo: equal samples give equal bytes, even if some of their parts are shared
+        self.fast = True  # no memo: equal samples produce equal bytes, even if some of their parts are shared
 
     def reducer_override(self, value: Any) -> Any:
         """Replace arrays with references; raise for every other value that is not of a built-in type."""
@@ -174,11 +174,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _measure_fields(sample: Any, fields: Sequence[str]) -> np.ndarray:
-    """Return the length of the first axis of each numeric field, as padding sees it; -1 for other fields."""
+    """Return the length of the first axis of each numeric field, as used for padding; -1 for other fields."""
     from alchemy.data.padding import as_array
 
     def length(value: Any) -> int:
-        with contextlib.suppress(AlchemyError):  # padding will report it
+        with contextlib.suppress(AlchemyError):  # padding will report the error
             array = as_array(value)
             return len(array) if array is not None and array.ndim else -1
         return -1
@@ -193,8 +193,8 @@ def _measure_fields(sample: Any, fields: Sequence[str]) -> np.ndarray:
 class Stored(Sequence[Any]):
     """Memory-mapped samples. Workers, forked or spawned, map the files themselves.
 
-    With `views`, arrays are read-only views of the file instead of copies. Raises CacheRemoved if the files are missing
-    or were replaced when they are mapped: immediately, or in spawned workers when they read the first sample.
+    With `views`, arrays are read-only views of the file instead of copies. The files are mapped immediately, or in
+    spawned workers when they read the first sample. Raises CacheRemoved if they are missing or were replaced by then.
     """
 
     def __init__(self, folder: Path, layout: dict[str, Any], *, views: bool = False) -> None:

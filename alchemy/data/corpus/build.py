@@ -59,7 +59,7 @@ def build(
 def _find_files(paths: Sequence[str | Path]) -> list[Path]:
     files = expand(list(paths))
     for path in files:
-        if not path.is_file() and str(path) != os.devnull:  # it is read twice: once for its hash
+        if not path.is_file() and str(path) != os.devnull:  # the file is read twice, once to hash it
             raise AlchemyError(f"{str(path)!r} is not a regular file", hint="save the data to a file first")
     return files
 
@@ -93,7 +93,7 @@ def _lock_of(name: Path) -> Path:
 
 @contextlib.contextmanager
 def _lock(recipe: Recipe) -> Iterator[None]:
-    """Prevent other processes from building corpora of the same names."""
+    """Prevent other processes from building corpora with the same names."""
     with contextlib.ExitStack() as stack:
         for name in sorted({recipe.out, *map(recipe.name, recipe.sides)}):
             if not stack.enter_context(lock_file(_lock_of(name))):
@@ -103,7 +103,7 @@ def _lock(recipe: Recipe) -> Iterator[None]:
 
 
 def _find_up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Manifest]:
-    """Return the existing corpora; an empty dict if any of them is missing or outdated."""
+    """Return the existing corpora, or an empty dict if any of them is missing or outdated."""
     found = {}
     for side, paths in files.items():
         if not corpus_path(recipe.name(side), MANIFEST).exists():
@@ -112,7 +112,7 @@ def _find_up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[st
         try:
             manifest = found[side] = read_manifest(name)
             tokenizer = load_tokenizer(name.with_name(manifest.tokenizer["folder"]))
-        except AlchemyError:  # damaged, or of another version: rebuild
+        except AlchemyError:  # damaged or from another version: rebuild
             return {}
         if manifest.options != recipe.options(side) or tokenizer.digest != manifest.tokenizer["digest"]:
             return {}
@@ -173,7 +173,7 @@ def _stat_files(files: Mapping[str, list[Path]]) -> dict[Path, tuple[int, ...]]:
 
 
 def _check_unchanged(before: Mapping[Path, tuple[int, ...]], after: Mapping[Path, tuple[int, ...]]) -> None:
-    """Raise if a file changed while it was read: its pieces and its hash would not match."""
+    """Raise if a file changed while it was being read, because its pieces and its hash would not match."""
     changed = [str(path) for path in before if before[path] != after[path]]
     if changed:
         raise AlchemyError(
@@ -193,7 +193,7 @@ def _iter_tasks(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[Tas
 
 
 def _prepare_tokenizers(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Tokenizer]:
-    """Load or train the tokenizers; an empty dict if their vocabularies are collected during encoding."""
+    """Load or train the tokenizers; return an empty dict if their vocabularies are collected during encoding."""
     if isinstance(recipe.tokenizer, Mapping):
         loaded = {side: load_tokenizer(recipe.tokenizer[side]) for side in recipe.sides}
         for side, tokenizer in loaded.items():
@@ -253,7 +253,7 @@ def _build_vocabularies(
 def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[EncodedPart]) -> None:
     """Raise if the sides have different numbers of sentences.
 
-    If they have the same number of files, each pair of files is compared: differences must not cancel out.
+    If they have the same number of files, each pair of files is compared, so that differences cannot cancel out.
     """
     counts: Counter[tuple[str, int | None]] = Counter()
     for part in parts:

@@ -29,7 +29,7 @@ NUMBER = np.dtype(np.uint32)  # provisional ids of symbols, before the vocabular
 class Task(NamedTuple):
     """A piece to encode."""
 
-    number: int  # the name of its part's files
+    number: int  # used to name the files of its part
     side: str
     source: int  # index of the file within the side
     piece: Piece
@@ -43,7 +43,7 @@ class EncodedPart(NamedTuple):
     source: int
     sentences: int
     tokens: int
-    size: int  # bytes of the text
+    size: int  # size of the text in bytes
 
     def path(self, folder: Path, suffix: str) -> Path:
         return folder / f"{self.number:08}{suffix}"
@@ -69,13 +69,13 @@ class Symbols:
         self.counts = np.zeros(0, np.int64)
 
     def encode(self, rows: Iterable[Iterable[str]], total: int) -> np.ndarray:
-        """Count the symbols of some rows and return their provisional ids."""
+        """Count the symbols in `rows` and return their provisional ids."""
         flat = np.fromiter(map(self.numbers.__getitem__, chain.from_iterable(rows)), NUMBER, total)
         self._add(np.bincount(flat, minlength=len(self.numbers)))
         return flat
 
     def learn(self, others: Symbols) -> np.ndarray:
-        """Add the counts of `others`, and return the provisional id of each of their symbols in `self`."""
+        """Add the counts of `others`, and return the provisional ids of their symbols in `self`."""
         table = np.fromiter(map(self.numbers.__getitem__, others.numbers), NUMBER, len(others.numbers))
         seen = np.zeros(len(self.numbers), np.int64)
         seen[table] = others.counts
@@ -90,7 +90,7 @@ class Symbols:
 def encode_piece(
     recipe: Recipe, folder: Path, tokenizers: Mapping[str, Tokenizer], task: Task
 ) -> tuple[EncodedPart, Symbols | None]:
-    """Write the ids and lengths of a piece's sentences; without tokenizers, the provisional ids of its symbols."""
+    """Write the ids and lengths of a piece's sentences; without tokenizers, write provisional symbol ids."""
     number, side, source, piece = task
     lines = get_reader(piece.path, recipe.field, strict=len(recipe.sides) > 1).read(piece)
     symbols = None
@@ -118,7 +118,7 @@ def finalize_part(
 ) -> None:
     """Replace the provisional ids of a part with the ids of the vocabulary.
 
-    `tables` contains the id of each symbol of a side; the `.sym` file lists the symbols of the part.
+    `tables` contains the ids of the symbols of each side; the `.sym` file lists the symbols of the part.
     """
     path = part.path(folder, ".ids")
     table = tables[part.side].take(np.fromfile(part.path(folder, ".sym"), NUMBER))
@@ -164,7 +164,7 @@ _own: Callable[[Any], Any]  # the `work` of this process
 def _init_worker(work: Callable[[Any], Any]) -> None:
     global _own
     _own = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C for all of them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C for all processes
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has one core; more threads would only compete
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

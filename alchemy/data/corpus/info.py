@@ -13,7 +13,7 @@ from alchemy.files import hash_file
 
 BINS = 12
 LONGEST = 5
-CHUNK = 2**24  # ids that are checked at once
+CHUNK = 2**24  # number of ids checked at a time
 
 
 def collect_stats(corpus: Corpus) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Manifest:
 
 
 def corpus_path(name: str | Path, suffix: str) -> Path:
-    """Return the path of a corpus file; names may contain dots: `train.en`."""
+    """Return the path of a corpus file; names may contain dots, as in `train.en`."""
     return Path(f"{name}{suffix}")
 
 
@@ -125,5 +125,5 @@ def map_file(path: Path, dtype: np.dtype[Any] | str, count: int) -> np.ndarray:
     """Memory-map the first `count` numbers of a file."""
     if not count:  # an empty file cannot be mapped
         return np.empty(0, dtype)
-    # a plain array: slicing an np.memmap is three times slower
+    # return a plain array, because slicing an np.memmap is three times slower
     return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))

@@ -18,7 +18,7 @@ CHUNK = 2**20
 
 
 class Corpus(Sentences):
-    """A memory-mapped list of sentences. Opening one takes the same time for any number of sentences.
+    """A memory-mapped list of sentences. The time to open it does not depend on the number of sentences.
 
     Sentences are views of the file: nothing is copied. Workers, forked or spawned, map the file themselves.
     """
@@ -32,7 +32,7 @@ class Corpus(Sentences):
 
     @functools.cached_property
     def _files(self) -> tuple[np.ndarray, np.ndarray]:
-        """The mapped files, checked against the manifest in case the corpus was rebuilt meanwhile."""
+        """The mapped files, checked against the manifest in case the corpus was rebuilt in the meantime."""
         ids = map_file(corpus_path(self.path, IDS), np.dtype(self.manifest.dtype), self.manifest.tokens)
         offsets = map_file(corpus_path(self.path, OFFSETS), np.dtype(np.int64), self.manifest.sentences + 1)
         if read_manifest(self.path) != self.manifest:
@@ -55,7 +55,7 @@ class Corpus(Sentences):
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """The number of tokens of each sentence."""
+        """The number of tokens in each sentence."""
         lengths = np.empty(len(self), np.uint16 if self.manifest.longest < 2**16 else np.int64)
         for begin in range(0, len(self), CHUNK):  # the offsets of a large corpus may not fit into memory
             steps = np.diff(self.offsets[begin : begin + CHUNK + 1])

@@ -22,7 +22,7 @@ from alchemy.text.base import Tokenizer
 def join_parts(
     recipe: Recipe, side: str, files: Sequence[Path], parts: Sequence[EncodedPart], tokenizer: Tokenizer, folder: Path
 ) -> Manifest:
-    """Join the parts of a side into one file of ids and one of offsets, both in the temporary folder."""
+    """Join the parts of a side into one file of ids and one file of offsets, both in the temporary folder."""
     total = longest = unknown = 0
     sums = {IDS: hashlib.sha256(), OFFSETS: hashlib.sha256()}
     lines = Counter(dict.fromkeys(range(len(files)), 0))

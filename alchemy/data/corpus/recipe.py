@@ -18,8 +18,8 @@ BPE_SIZE = 8000  # default number of symbols
 class Recipe:
     """The files and options a corpus is built from.
 
-    `sides` maps each language to its files; a single corpus is `{"": files}`. `tokenizer` is a kind that is trained on
-    the files (words, characters, bpe), or the folder of an existing tokenizer for each side.
+    `sides` maps each language to its files; a single corpus is `{"": files}`. `tokenizer` is the kind to train on the
+    files (words, characters or bpe), or the folder of an existing tokenizer for each side.
     """
 
     out: Path
@@ -51,7 +51,7 @@ class Recipe:
         return self.out.with_name(f"{self.out.name}.{side}") if side else self.out
 
     def group(self, side: str) -> str:
-        """Return the group of a side; sides of one group share a vocabulary."""
+        """Return the group of a side; sides in the same group share a vocabulary."""
         return "" if self.joined else side
 
     def options(self, side: str) -> dict[str, Any]:

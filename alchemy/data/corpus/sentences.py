@@ -30,7 +30,7 @@ class Sentences(Sequence[np.ndarray]):
 
     @property
     def lengths(self) -> np.ndarray:
-        """The number of tokens of each sentence."""
+        """The number of tokens in each sentence."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class Sentences(Sequence[np.ndarray]):
             begins = begins + lengths - width
         # one read for all rows; ids beyond the end of a sentence are read too, and overwritten below
         found = self.ids.take(begins[:, None] + columns, mode="clip").astype(np.int64)
-        if int(lengths.min(initial=width)) < width:  # sorted batches mostly need no padding
+        if int(lengths.min(initial=width)) < width:  # sorted batches rarely need padding
             empty = columns < (width - lengths)[:, None] if left else columns >= lengths[:, None]
             np.putmask(found, empty, pad)
         if self.end is not None and len(cut):

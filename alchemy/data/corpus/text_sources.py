@@ -21,7 +21,7 @@ BLANK = "empty row: both sides of parallel text must have the same number of row
 
 
 class Piece(NamedTuple):
-    """A part of a file: a byte range, or data that was already read."""
+    """A part of a file: a byte range, or data that has already been read."""
 
     path: Path
     begin: int = 0  # byte offset in a plain file; otherwise the number of preceding lines or rows
@@ -85,7 +85,7 @@ def _split_plain(path: Path) -> Iterator[Piece]:
         while end < size:
             begin = end
             file.seek(min(begin + PIECE_BYTES, size) - 1)
-            if not file.readline():  # the file was truncated meanwhile, which the build reports at the end
+            if not file.readline():  # the file has been truncated, which the build reports at the end
                 return
             end = file.tell()
             yield Piece(path, begin, end)
@@ -105,7 +105,7 @@ def _split_compressed(path: Path) -> Iterator[Piece]:
 
 
 def read_text(piece: Piece) -> list[str]:
-    """Return the lines of a piece without line endings; lines end with a line feed, not other Unicode line breaks."""
+    """Return the lines of a piece without line endings; only line feeds end a line, not other Unicode line breaks."""
     data = piece.data if isinstance(piece.data, bytes) else _bytes(piece)
     if piece.begin == 0:
         data = data.removeprefix(codecs.BOM_UTF8)
@@ -132,7 +132,7 @@ def _bytes(piece: Piece) -> bytes:
 
 
 def _first_line(piece: Piece) -> int:
-    """Return the number of the first line of a piece, from 1. Counting lines is slow and only needed for errors."""
+    """Return the 1-based number of a piece's first line. Counting lines is slow and only needed for errors."""
     if piece.data is not None:
         return piece.begin + 1
     with open(piece.path, "rb") as file:

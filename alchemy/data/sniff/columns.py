@@ -66,7 +66,7 @@ def get_column(columns: Sequence[ColumnStats], key: str, option: str, path: obje
 
 
 def find_texts(columns: Sequence[ColumnStats], rows: int, wanted: Sequence[str]) -> list[ColumnStats]:
-    """Return a column for each wanted kind of text: by name if possible, otherwise the ones with the longest text."""
+    """Return a column for each wanted kind of text: by name if possible, otherwise by the longest text."""
     free = [column for column in columns if column.is_text]
     found: list[ColumnStats] = []
     for what in wanted:
@@ -104,7 +104,7 @@ def find_label(columns: Sequence[ColumnStats], taken: Sequence[ColumnStats], row
 
 
 def count_labels(cells: Iterable[Any]) -> Counter[str]:
-    """Count the labels; a list counts each of its labels."""
+    """Count the labels; each label in a list is counted."""
     flat = (value for cell in cells for value in (cell if isinstance(cell, list) else [cell]))
     return Counter(str(value).strip() for value in flat if value is not None and str(value).strip())
 

@@ -18,7 +18,7 @@ KOREAN_FROM = 30  # characters; shorter text may be Chinese that uses only the f
 JAPANESE = ("euc_jp", "cp932")
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is its prefix
+    codecs.BOM_UTF32_LE: "utf-32",  # must precede UTF-16, whose mark is a prefix of this one
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
@@ -64,7 +64,7 @@ def guess_encoding(head: bytes, whole: bool = True) -> str:
     """Guess the encoding of bytes; return "" if it cannot be detected.
 
     UTF-8 is tried first, because text in another encoding is rarely valid UTF-8. East Asian encodings are distinguished
-    by the share of characters that are common in them. Otherwise, text with few non-ASCII letters is Western European.
+    by the share of characters that are common in them. Text with few non-ASCII letters counts as Western European.
 
     >>> guess_encoding("价格,真的".encode()), guess_encoding("价格,真的".encode("gbk"))
     ('utf-8', 'gb18030')
@@ -102,7 +102,7 @@ def _decode(head: bytes, encoding: str, whole: bool) -> str | None:
 
 
 def _guess_utf16(head: bytes, whole: bool) -> str:
-    """Detect UTF-16 without a BOM: in the right byte order it has ASCII characters and no control characters."""
+    """Detect UTF-16 without a BOM: in the right byte order, it has ASCII but no control characters."""
     found = {}
     for name in ("utf-16-le", "utf-16-be"):
         text = _decode(head, name, whole)
@@ -129,7 +129,7 @@ def _find_broken_utf8(head: bytes) -> tuple[int, str] | None:
 
 
 def _score_encoding(sample: bytes, encoding: str) -> float:
-    """Return the share of non-ASCII characters that are common in text of an encoding."""
+    """Return the share of non-ASCII characters that are common in text with the given encoding."""
     text = _decode(sample, encoding, False)
     beyond = [sign for sign in text or "" if sign > "\x7f"]
     if not text or not beyond or (encoding in JAPANESE and not any("\u3041" <= sign <= "\u30ff" for sign in beyond)):
@@ -143,7 +143,7 @@ def _score_encoding(sample: bytes, encoding: str) -> float:
 
 @cache
 def _common_characters(encoding: str) -> frozenset[str]:
-    """Return the characters that most text consists of: the first level of a standard, its punctuation, kana."""
+    """Return the most common characters: the first level of the standard, its punctuation, and kana."""
     zones = {
         "gb18030": [(0xA1A1, 0xA1FE), (0xA3A1, 0xA3FE), (0xB0A1, 0xD7F9)],
         "big5": [(0xA140, 0xA3BF), (0xA440, 0xC67E)],

@@ -47,7 +47,7 @@ def _check_regular(path: Path) -> Path:
 
 def _list_files(folder: Path) -> list[Path]:
     existing = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
-    existing.sort(key=lambda path: (not _plain_name(path).endswith(".en"), path.name))  # most translate from English
+    existing.sort(key=lambda path: (not _plain_name(path).endswith(".en"), path.name))  # English is usually the source
     data = [path for path in existing if not _plain_name(path).lower().endswith(NOT_DATA)]
     named = [path for path in data if split_of(path.name)]
     found = named or [path for path in data if _plain_name(path).lower().endswith(TABLES)]

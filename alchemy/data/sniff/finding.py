@@ -31,7 +31,7 @@ class Finding:
     question: str = ""  # an example input for the model
     other: str = ""  # the second text of a pair
     sizes: dict[str, int] = field(default_factory=dict)  # for a large file, the number of rows examined
-    large: set[str] = field(default_factory=set)  # splits with more rows than that
+    large: set[str] = field(default_factory=set)  # splits with more rows than were examined
     unit: str = "rows"
 
     def format_size(self, split: str) -> str:
@@ -68,7 +68,7 @@ DEFAULTS = {"format": "", "delimiter": "", "encoding": "utf-8", "header": None, 
 
 
 def merge_keys(paths: Mapping[str, list[Path]], keys: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return for each split its path and the keys that differ from those of the training data."""
+    """Return the path of each split and the keys that differ from the training data."""
     shared = keys["train"]
     merged: dict[str, dict[str, Any]] = {}
     for split, own in keys.items():
@@ -122,13 +122,13 @@ def format_labels(labels: Counter[str], most: int = 10) -> str:
 
 
 def shorten_text(text: object, width: int = 40) -> str:
-    """Return a text on one line, shortened at the end."""
+    """Return text on one line, shortened at the end."""
     line = re.sub(r"\s+", " ", str(text)).strip()
     return line if len(line) <= width else line[: width - 2] + ".."
 
 
 def rank_example(text: str) -> tuple[bool, int]:
-    """Return a sort key for example texts in a command: best without quotes, and about 20 characters long."""
+    """Return a sort key that prefers examples without quotes and with about 20 characters, for use in a command."""
     return any(sign in text for sign in "'\"`$\\!"), abs(len(text) - 20)
 
 

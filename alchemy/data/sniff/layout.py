@@ -21,7 +21,7 @@ MOST_ROWS = 100_000  # rows that are examined
 TRIED_ROWS = 1_000  # rows used to detect the delimiter
 DELIMITERS = ("\t", ",", ";", "|")
 QUOTED = re.compile(r'(?:^|\t)"(?:[^"\t]|"")*""(?:[^"\t]|"")*"(?:\t|$)')  # a tab-separated cell with doubled quotes
-LONGEST_LINE = 2**22  # bytes; a longer line is not a row, or a decompression bomb
+LONGEST_LINE = 2**22  # bytes; a longer line is not a row, and may be a decompression bomb
 EXPECTED = "expected csv, tsv, jsonl, or lines of a label, a space and text"
 MOST_BAD = 0.05  # maximum share of bad rows, e.g. with an unquoted delimiter or a truncated cell
 
@@ -32,7 +32,7 @@ class SniffedTable:
 
     path: Path
     layout: TableFormat
-    names: list[str]  # of the columns; their numbers as strings if there is no header
+    names: list[str]  # column names, or column numbers as strings if there is no header
     rows: list[list[Any]]
     whole: bool  # whether all rows were read
     bad: list[tuple[int, str]] = field(default_factory=list)  # line and error message
@@ -98,7 +98,7 @@ def _is_object(line: str) -> bool:
 
 
 def _iter_dialects(by_extension: str, quoted: bool) -> Iterator[tuple[str, str]]:
-    """Yield delimiters and quotes to try, starting with those of the file extension."""
+    """Yield delimiters and quotes to try, starting with the usual ones for the file extension."""
     first = {"csv": ",", "tsv": "\t"}.get(by_extension, "")
     for delimiter in sorted(DELIMITERS, key=lambda sign: sign != first):
         usual = "" if delimiter == "\t" and not quoted else '"'
@@ -107,7 +107,7 @@ def _iter_dialects(by_extension: str, quoted: bool) -> Iterator[tuple[str, str]]
 
 
 def _try_dialect(path: Path, delimiter: str, quote: str, encoding: str) -> tuple[int, float]:
-    """Return the number of columns, and the share of rows with a different number."""
+    """Return the number of columns, and the share of rows with a different number of columns."""
     try:
         rows = [row for _, row in itertools.islice(csv_rows(path, delimiter, quote, encoding), TRIED_ROWS)]
     except AlchemyError:  # an unclosed quote
@@ -152,8 +152,8 @@ def _read(path: Path, layout: TableFormat) -> SniffedTable:
 def _has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row is a header.
 
-    It is if it contains a known column name, or if a column has only numbers or repeated values and its first cell is
-    different. In doubt it is data, because silently losing a row is worse than a visible extra row.
+    It is a header if it contains a known column name, or if a column has only numbers or repeated values and its first
+    cell is different. When in doubt, it is data: silently losing a row is worse than a visible extra row.
     """
     cells = [cell.strip() for cell in first]
     if not any(cells) or any(map(is_number, cells)):

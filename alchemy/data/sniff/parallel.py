@@ -102,7 +102,7 @@ def _read_table(table: SniffedTable, asked: Hints) -> SentencePairs:
 
 
 def _find_sides(table: SniffedTable, columns: list[ColumnStats], asked: Hints) -> list[ColumnStats]:
-    """Return the two columns: set by the user, by name, or else the first two text columns."""
+    """Return the two columns: set by the user, found by name, or else the first two text columns."""
     found: list[ColumnStats | None] = []
     for option, key, known in (
         ("--source", asked.source, names.NAMES["source"]),

@@ -94,7 +94,7 @@ def sniff_points(paths: Mapping[str, list[Path]], asked: Hints) -> Points:
 
 
 def _find_label(table: SniffedTable, columns: Sequence[ColumnStats], asked: Hints) -> ColumnStats:
-    """Return the label column: set by the user, or else a text column, or else a number column by name."""
+    """Return the label column: set by the user, or else a text column, or else a number column with a known name."""
     if asked.label:
         return get_column(columns, asked.label, "--label", table.path)
     texts = [column for column in columns if column.is_text]
@@ -120,7 +120,7 @@ def _places(columns: Iterable[ColumnStats]) -> list[tuple[str, int]]:
 
 
 def _count_labels(table: SniffedTable, label: ColumnStats, inputs: Sequence[ColumnStats]) -> Counter[str]:
-    """Count the labels of a split; raise if its columns differ from those of the training data."""
+    """Count the labels of a split; raise if its columns differ from the training data."""
     for name, place in _places([*inputs, label]):
         if place >= len(table.names) or table.names[place] != name:
             text = f"{table.path} has no column {name!r} at the same position as the training data"

@@ -128,7 +128,7 @@ def _iter_sentences(lines: Sequence[str], delimiter: str | None) -> Iterator[lis
 
 
 def _find_scheme(tagged: Tagged) -> str:
-    """Return the scheme whose letters match those of the tags; in a tie, the one with the fewest violations."""
+    """Return the scheme whose letters match the tags; in a tie, the scheme with the fewest violations."""
     tags = tagged.tags
     if len(tags) > MOST_TAGS:
         text = f"{tagged.path}: the last column has {len(tags):,} different values, too many for tags"
@@ -152,7 +152,7 @@ def _count_violations(tagged: Tagged, scheme: str) -> int:
     rules = Scheme(scheme)
     try:
         return sum(bool(rules.violations(tags)) for _, tags in tagged.sentences)
-    except BadRow:  # another split may have a tag that the scheme does not have
+    except BadRow:  # another split may have a tag that is not in the scheme
         return len(tagged.sentences)
 
 

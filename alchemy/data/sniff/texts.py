@@ -119,7 +119,7 @@ def sniff_pairs(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
 
 
 def _open(table: SniffedTable, asked: Hints, pairs: bool) -> LabeledTexts:
-    """Find the columns of the training data: those set by the user, and guesses for the others."""
+    """Find the columns of the training data: use the columns set by the user and guess the others."""
     columns, rows = describe_columns(table), len(table.rows)
     wanted = {"text": "first", "pair": "second"} if pairs else {"text": "text"}
     given = {"text": asked.text, "pair": asked.pair}
@@ -169,7 +169,7 @@ def _check_values(train: LabeledTexts, kind: str) -> str:
 
 
 def _open_split(train: LabeledTexts, file: Path, asked: Hints) -> LabeledTexts:
-    """Open another split, whose columns must have the names or positions of the training data's."""
+    """Open another split, whose columns must have the same names or positions as in the training data."""
     table = sniff_table(file, asked.encoding)
     columns = describe_columns(table)
     texts = [_match_column(train.table, column, table, columns) for column in train.texts]
@@ -201,7 +201,7 @@ def _task_keys(train: LabeledTexts, kind: str, pairs: bool) -> dict[str, Any]:
 
 
 def _find_label_names(folder: Path, labels: Counter[str]) -> dict[str, Any]:
-    """Return the config keys for a file of label names next to the data, if the labels are their numbers."""
+    """Return the config keys for a file of label names next to the data, if the labels are line indices."""
     numbers = [str(number) for number in range(len(labels))]
     for stem in ("class", "classes", "label", "labels"):
         file = folder / f"{stem}.txt"
@@ -213,7 +213,7 @@ def _find_label_names(folder: Path, labels: Counter[str]) -> dict[str, Any]:
 
 
 def _add_labels(task: dict[str, Any], found: Mapping[str, LabeledTexts], labels: Counter[str]) -> Iterator[str]:
-    """Add labels that are missing from the training data to the config, if there are few, and yield notes."""
+    """Add labels that are missing from the training data to the config, if there are only a few, and yield notes."""
     known = sorted(labels)
     for split, texts in found.items():
         unseen = sorted(count_labels(texts.labels).keys() - set(known))

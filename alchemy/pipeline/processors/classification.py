@@ -26,10 +26,10 @@ LABELS = ("label", "labels")  # columns searched for labels
 class TextClassification(FromFiles, LstDataPipeline):
     """Reads texts or text pairs from csv, tsv or jsonl files, or from lines of the form `label text`.
 
-    A sample has `text`, and `pair` if that column is set. If the file has labels, it also has `label` and `label_id`;
-    with `kind = "multi"` the lists `labels` and `label_ids`; with `kind = "regression"` a number as `label`. Ids
+    A sample has `text`, and `pair` if that column is set. If the file has labels, it also has `label` and `label_id`,
+    the lists `labels` and `label_ids` (`kind = "multi"`), or a number as `label` (`kind = "regression"`). Ids
     require `labels`: a list, or a file with one label per line. Columns are header names, or zero-based indices for
-    files without a header. `label` defaults to the column `label` or `labels`, if the file has one.
+    files without a header. `label` defaults to the `label` or `labels` column, if any.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ def label_fields(table: OpenTable, label: str | int | None, fields: Fields) -> F
 
 
 def _unlabeled(row: Mapping[str, object]) -> dict[str, Any]:
-    """Raise BadRow for a label that the first row lacks: the first row decides whether a file is labeled."""
+    """Raise BadRow for a label if the first row has none: the first row determines whether a file is labeled."""
     found = next((name for name in LABELS if name in row), "")
     if found:
         raise BadRow(f"has a {found!r}, but the first row has none: set label = {found!r} or label = ''")
@@ -117,7 +117,7 @@ def _unlabeled(row: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _label_column(table: OpenTable, label: str | int | None) -> str | int:
-    """Return the label column; "" if there is none or labels are disabled."""
+    """Return the label column, or "" if there is none or labels are disabled."""
     if label is None:
         found = next((name for name in LABELS if table.has(name)), "")
         if not found:

@@ -20,9 +20,9 @@ AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 class Fasta(FromFiles, LstDataPipeline):
     """Reads FASTA files: a header such as `>index|mutation|effect`, followed by the lines of a sequence.
 
-    A sample has the parts of its header as `header` and the `sequence` in upper case; with `target`, the index of a
-    header part (-1: the last), that number is the `label`. A letter outside `alphabet` makes the row bad, or is
-    replaced by `unknown`.
+    A sample has the parts of its header as `header` and the `sequence` in upper case. With `target`, the index of a
+    header part (-1: the last), the number in that part is the `label`. A letter outside `alphabet` makes the row bad,
+    or is replaced with `unknown` if that is set.
     """
 
     def __init__(

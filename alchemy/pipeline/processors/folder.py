@@ -21,12 +21,12 @@ from alchemy.pipeline.processors.samples import Sample, check_samples, fields_of
 
 @DataPipeline.register()
 class ImageFolder(LstDataPipeline):
-    """Reads images from `path/label/name.png`, opened with pillow on access.
+    """Reads images from `path/label/name.png`; Pillow opens them on access.
 
     A sample has `image`, `label`, `label_id` and `file`. Images are uint8 `[height, width, channel]`, or without the
     channel if grayscale. `mode` converts them to one mode ("RGB", "L"; "": unchanged), `size = [height, width]` resizes
-    them, `scale` gives float32 from 0 to 1 with the channel first. Labels are the sorted folder names, or those in
-    `labels`. `bad = "skip"` opens every file once to skip damaged images.
+    them, and `scale` converts them to channel-first float32 from 0 to 1. Labels are the sorted folder names, or
+    `labels` if set. `bad = "skip"` opens every file once to skip damaged images.
     """
 
     begins = True
@@ -105,7 +105,7 @@ class ImageFolder(LstDataPipeline):
 
 
 def _folders_in(path: str) -> list[Path]:
-    """Return the subfolders sorted by name, without hidden ones."""
+    """Return the subfolders that are not hidden, sorted by name."""
     if not Path(path).is_dir():
         hint = "relative paths are resolved from the current folder"
         raise AlchemyError(f"folder not found: {path!r}", hint=hint)
@@ -117,7 +117,7 @@ def _folders_in(path: str) -> list[Path]:
 
 
 def _files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield all files at any depth, sorted by name, without hidden ones; follow folder links but not cycles."""
+    """Yield all non-hidden files at any depth, sorted by name; follow folder links but not cycles."""
     above |= {folder.resolve()}
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):

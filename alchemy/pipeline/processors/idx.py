@@ -1,4 +1,4 @@
-"""Processor for images and labels in idx files, the format of MNIST."""
+"""Processor for images and labels in idx files, the MNIST format."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CUT = "the file is truncated or damaged: download it again"
 
 @DataPipeline.register()
 class IdxImages(LstDataPipeline):
-    """Reads the images of an idx file and the labels of another: `image`, `label_id`, and `label` if `labels` is set.
+    """Reads images and labels from two idx files: `image`, `label_id`, and `label` if `labels` is set.
 
-    Images are `[height, width]` arrays of the values in the file; with `scale = true`, float32 from 0 to 1 with the
-    channel first.
+    Images are `[height, width]` arrays of the values in the file; with `scale = true`, they are channel-first float32
+    arrays from 0 to 1.
     """
 
     begins = True

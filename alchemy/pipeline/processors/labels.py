@@ -52,7 +52,7 @@ class LabelNames:
         return {"labels": [self.names[number] for number in numbers], "label_ids": numbers}
 
     def numbers(self, field: str, names: Sequence[str]) -> dict[str, list[int]]:
-        """Return a field with the ids of many labels, or no field if labels have no ids."""
+        """Return a field with the ids of several labels, or no field if the labels have no ids."""
         if not self.names:
             return {}
         try:
@@ -68,7 +68,7 @@ class LabelNames:
 
 
 def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str = "labels") -> LabelNames:
-    """Return the labels of a list, or of a file: one per line, or the JSON file of a record."""
+    """Return the labels from a list, a file with one label per line, or the JSON file of a record."""
     if labels is None:
         return LabelNames()
     if isinstance(labels, str | Path):
@@ -86,7 +86,7 @@ def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str =
 
 
 def keep_labels(names: Sequence[str], field: str) -> None:
-    """Save the label names for the ids of a field in the record of the current run."""
+    """Save the label names of a field's ids in the record of the current run."""
     record = sym_tbl().record_dir
     if record is None or not names:
         return
@@ -136,7 +136,7 @@ def hot(label_ids: Sequence[int], *, size: int) -> list[float]:
 
 
 def _names_in(path: Path) -> list[str]:
-    """Read one name per line; raise on an empty line or a duplicate, which would shift the ids of later labels."""
+    """Read one name per line; raise on empty lines and duplicates, which would shift the ids of later labels."""
     seen: dict[str, int] = {}
     lines = [(number, line.strip()) for number, line in read_lines(path)]
     while lines and not lines[-1][1]:

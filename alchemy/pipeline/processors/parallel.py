@@ -21,8 +21,8 @@ class ParallelText(FromFiles, LstDataPipeline):
     """Reads files aligned by line, `path = ["train.en", "train.de"]`, or one table with a column per side.
 
     A sample has a text for each of `names`. All files must have the same number of lines. An empty side makes a row bad
-    unless `empty = true`. `source` and `target` are the columns of a table, by name or index; `columns` does the same
-    for other `names`. By default the sides are the columns called `names`, or else the first columns.
+    unless `empty = true`. `source` and `target` are table columns, by name or index; `columns` sets the columns of
+    other `names`. By default, the sides are the columns called `names`, or else the first columns.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ParallelText(FromFiles, LstDataPipeline):
 
 
 def _align_lines(files: list[Path], encoding: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield `(line, texts)` of aligned files; raise if they have different numbers of lines."""
+    """Yield `(line, texts)` for each line of aligned files; raise if the files differ in their number of lines."""
     sides = [lines_of(file, encoding) for file in files]
     counts = [len(side) for side in sides]
     if len(set(counts)) > 1:

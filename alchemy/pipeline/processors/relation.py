@@ -22,7 +22,7 @@ class Relation(FromFiles, LstDataPipeline):
     A sample has `text` without the markers, its words as `tokens`, `label` and `label_id`. `e1` and `e2` are the marked
     spans `[start, end)` in characters, `e1_tokens` and `e2_tokens` in words. `indicators = ["$", "#"]` puts one of
     these words on both sides of each entity. With `tokens = "characters"`, for Chinese and similar scripts, every
-    character except whitespace is a token, and so is an indicator.
+    non-whitespace character is a token, and so is each indicator.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Relation(FromFiles, LstDataPipeline):
 
 
 class Marks:
-    """Parser of texts with markers such as `<e1> .. </e1>`: the plain text, its tokens and the marked spans."""
+    """Parses texts with markers such as `<e1> .. </e1>` into plain text, tokens and marked spans."""
 
     def __init__(self, marks: Sequence[str], indicators: Sequence[str] | None = None, tokens: str = "words") -> None:
         self.marks, self.indicators, self.tokens = list(marks), indicators, tokens
@@ -87,7 +87,7 @@ class Marks:
         if closes + name in ends:
             raise BadRow(f"duplicate marker <{closes}{name}>, expected it once")
         word = self.indicators[self.marks.index(name)] if self.indicators else ""
-        # spaces inside the markers are dropped, those outside are kept; words must not run together
+        # spaces inside the markers are dropped, spaces outside are kept; words must not run together
         outer, inner = (after, before) if closes else (before, after)
         beyond = match.string[match.end() :][:1] if closes else plain[-1:]
         stuck = inner and beyond.isalnum() and self.tokens == "words"
@@ -108,7 +108,7 @@ class Marks:
 
 
 def _word_range(words: list[re.Match[str]], start: int, end: int) -> Iterator[int]:
-    """Yield the start and end, exclusive, of the words that overlap a span."""
+    """Yield the start and the exclusive end of the words that overlap a span."""
     inside = [place for place, word in enumerate(words) if word.start() < end and start < word.end()]
     yield inside[0]
     yield inside[-1] + 1

@@ -1,4 +1,4 @@
-"""Base class and helpers of the processors: read rows, convert them to samples, track file and line."""
+"""Base class and helpers for processors: read rows, convert them to samples, track file and line."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def check_samples(pipe: object, samples: list[Sample], files: Iterable[object]) 
 
 
 def fields_of(sample: Mapping[str, object]) -> dict[str, str]:
-    """Return the fields of a sample with their types, as a pipe declares them in `gives`."""
+    """Return the fields of a sample and their types, in the format of a pipe's `gives`."""
     return {name: type(value).__name__ for name, value in sample.items()}
 
 
 def _check_alike(first: Sample, sample: Sample, where: str) -> None:
-    """Raise if a file has other fields, such as labels, than the first file."""
+    """Raise if a file has different fields than the first file, for example no labels."""
     if sample.keys() != first.keys():
         more, fewer = sorted(sample.keys() - first.keys()), sorted(first.keys() - sample.keys())
         text = (
@@ -78,7 +78,7 @@ def _check_alike(first: Sample, sample: Sample, where: str) -> None:
 
 
 def convert_rows(rows: Rows, convert: Callable[[Any], Sample]) -> Iterator[tuple[int, Any]]:
-    """Convert rows to samples; yield a BadRow that `convert` raises in place of its row."""
+    """Convert rows to samples; if `convert` raises a BadRow, yield it in place of the row."""
     for line, row in rows:
         try:
             yield line, row if isinstance(row, BadRow) else convert(row)

@@ -18,7 +18,7 @@ from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 class Spans(FromFiles, LstDataPipeline):
     """Reads lines such as `{"text": "..", "spans": [[0, 2, "PER"]]}`; a span may also be `{"start", "end", "label"}`.
 
-    A sample has `text`, `spans` as `[start, end, label]` in characters, end exclusive, and, if `labels` is set,
+    A sample has `text`, `spans` as `[start, end, label]` in characters with an exclusive end, and, if `labels` is set,
     `label_ids`, one per span. `scheme` adds the characters as `tokens` and their `tags`; spans must then not overlap.
     """
 

@@ -14,9 +14,9 @@ from alchemy.pipeline.lst import check_list
 
 @DataPipeline.register()
 class SplitById(LstDataPipeline):
-    """Keeps the samples whose id is in the file `ids`, one per line, in data order; with `exclude`, drops them.
+    """Keeps the samples whose id is listed in the file `ids`, one per line, in data order; with `exclude`, drops them.
 
-    The id is the `id` field as a string, or with `id = ""` the zero-based index of a sample. An id in the file that
+    The id is the `id` field as a string, or with `id = ""`, the zero-based index of the sample. An id in the file that
     matches no sample raises an error unless `missing = true`.
     """
 
@@ -53,7 +53,7 @@ class SplitById(LstDataPipeline):
 
 
 def _read_ids(path: str) -> dict[str, int]:
-    """Return the ids of a file with their lines; raise on duplicates."""
+    """Return the ids in a file with their line numbers; raise on duplicates."""
     found: dict[str, int] = {}
     for number, line in read_lines(check_file(path)):
         name = line.strip()

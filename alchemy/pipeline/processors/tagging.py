@@ -21,13 +21,13 @@ from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 @DataPipeline.register()
 class Tagging(FromFiles, LstDataPipeline):
-    """Reads lines `token tag` with an empty line between sentences, as in CoNLL files.
+    """Reads lines of the form `token tag` with an empty line between sentences, as in CoNLL files.
 
     A sample has `tokens`, `tags`, `tag_ids` if the tags are known (from `types`, which the scheme expands to tags, or
     from `tags`, a list or a file), and with a `scheme` the `spans` as `[start, end, type]`. `to` converts the tags to
     another scheme. A tag sequence that violates its scheme makes a row bad, unless `violations` sets how to treat a tag
-    that continues a span which never began: `"drop"` ignores it, `"begin"` starts a span, as conlleval does.
-    Violations are then counted in the log, and `tags` stay unchanged unless `to` is set.
+    that continues a span which never began: `"drop"` ignores it, and `"begin"` starts a span, as conlleval does.
+    The number of violations is then logged, and `tags` is unchanged unless `to` is set.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Tagging(FromFiles, LstDataPipeline):
         return {"tags": tags, **self.known.numbers("tag_ids", tags), "spans": spans}
 
     def _check_tags(self, scheme: Scheme, tags: list[str]) -> None:
-        """Validate tags not seen before; raise BadRow with the line of an invalid one."""
+        """Validate tags not seen before; raise BadRow with the line of an invalid tag."""
         for place, tag in enumerate(tags):
             try:
                 kind = scheme.read(tag)[1]
@@ -139,7 +139,7 @@ class Tagging(FromFiles, LstDataPipeline):
 
 
 def _sentences(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield `(first line number, lines)` of every sentence; a CoNLL `-DOCSTART-` line also ends a sentence."""
+    """Yield `(first line number, lines)` for each sentence; a CoNLL `-DOCSTART-` line also ends a sentence."""
     start = 0
     for place, line in enumerate([*lines, ""]):
         if not line or line.isspace() or line.startswith("-DOCSTART-"):

@@ -1,1 +1,1 @@
-"""Old import path of distributed training."""
+"""Old import path for distributed training."""

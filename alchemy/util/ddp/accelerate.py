@@ -47,7 +47,7 @@ def accelerator() -> Any:
 
 @AlchemyRunner.register("Trainer")
 class AccelerateTrainer(AlchemyTrainer):
-    """Trainer with model and optimizer prepared by accelerate; only the main process writes a record."""
+    """Trainer whose model and optimizer are prepared by accelerate; only the main process writes a record."""
 
     packages = ("accelerate",)
 
@@ -82,7 +82,7 @@ class AccelerateTrainer(AlchemyTrainer):
         super().set_up()
         context.model.model, context.optim.optimizer = ours.prepare(context.model.model, context.optim.optimizer)
         if isinstance(context.updater, GradientUpdater) and isinstance(context.model.backward, AccelerateBackward):
-            # not all of its engines accept an initial gradient
+            # not all accelerate engines accept an initial gradient
             context.updater.differentiate = lambda loss, start: ours.backward(loss * start)  # type: ignore[method-assign]
 
 
@@ -125,11 +125,11 @@ class AccelerateHFAdamW(_HFAdamW):
 
 @BackwardHandler.register("Backward")
 class AccelerateBackward(DefaultBackwardHandler):
-    """The default handler with gradients computed by accelerate."""
+    """The default handler, with gradients computed by accelerate."""
 
     @functools.wraps(DefaultBackwardHandler.__init__)  # type: ignore[misc]
     def __init__(self, **kwargs: Any) -> None:
-        if accelerator().scaler is not None:  # it skips non-finite gradients and reduces the scale
+        if accelerator().scaler is not None:  # the scaler skips non-finite gradients and reduces the scale
             kwargs["nonfinite"] = "ignore"
         super().__init__(**kwargs)
 
@@ -152,7 +152,7 @@ class AccelerateEvalESPipeline(EndStepPipeline):
 
 
 class AccelerateSaveModelMixin:
-    """A mixin for eval pipes that save the model: unwraps the module."""
+    """A mixin for eval pipes that save the model; it unwraps the module."""
 
     def _prepare_to_save(self, model: nn.Module) -> Any:
         return accelerator().unwrap_model(model)

@@ -1,1 +1,1 @@
-"""Extensions of libraries; existing projects import this spelling."""
+"""Extensions of libraries; the spelling is kept because existing projects import it."""

@@ -1,1 +1,1 @@
-"""Old import path of trained models for use in other programs."""
+"""Old import path for using trained models in other programs."""

@@ -25,7 +25,7 @@ SOURCE = "alchemy.pipeline.lst.SequenceWrapper"
 SKIPPED = ("ItrToLst", "Shuffle", "SplitByWorker", "WithLength", "Sharding")
 # output pipes that store what `pipe` returns
 KEEPERS = ("alchemy.pipeline.output.Collect", "alchemy.pipeline.output.SaveAppend")
-# loader arguments for large datasets
+# loader arguments that only matter for large datasets
 LOADER = (
     "num_workers",
     "persistent_workers",
@@ -43,8 +43,8 @@ class AlchemyNLP:
     >>> with AlchemyNLP("records/x/checkpt/best", {"device": "cpu"}) as nlp:  # doctest: +SKIP
     ...     nlp.pipe([{"id": "0", "tokens": ["Anna", "left"]}])
 
-    An input has the format that the first pipe after the file openers expects. The pipes are those of the split
-    `inference`, else `test` or `dev`, without source, openers and shuffling; batches have `bsz` inputs. Nothing is
+    An input has the format that the first pipe after the file openers expects. Uses the pipes of the `inference`
+    split, or else `test` or `dev`, without source, openers and shuffling. Batches have `bsz` inputs. No files are
     written.
     """
 
@@ -64,7 +64,7 @@ class AlchemyNLP:
         self.table = _inference_table(document, bsz)
         document = _for_inference(document, checkpt)
         self._run = Run(document, device_info or alloc1())
-        # the run is only current inside this context, so that it does not replace the caller's run
+        # the run is current only inside this context, so that it does not replace the caller's run
         self._context: contextvars.Context | None = contextvars.copy_context()
         self._inside(self._open, document)
 
@@ -127,7 +127,7 @@ def _config_of(checkpt: Path) -> Path:
 
 
 def _inference_table(document: Document, bsz: int) -> dict[str, Any]:
-    """Return the loader table of the inference split as plain data; its source is filled on each call."""
+    """Return the loader table of the inference split as plain data; its source is filled in on each call."""
     datasets = plain(document.get("task", {})).get("datasets", {})
     split = next((name for name in SPLITS if name in datasets), None)
     if split is None or not datasets[split].get("pipes"):
@@ -150,7 +150,7 @@ def _inference_table(document: Document, bsz: int) -> dict[str, Any]:
 
 
 def _for_inference(document: Document, checkpt: Path) -> Document:
-    """Set the checkpoint and remove everything that only training and files need."""
+    """Set the checkpoint and remove everything needed only for training and for files."""
     for section in ("sched", "optim"):
         document.pop(section, None)
     document["model"]["model_path"] = str(checkpt)

@@ -243,7 +243,7 @@ def test_a_loader_must_be_told_how_large_a_batch_is(out: Path) -> None:
 def test_corpora_that_do_not_belong_together_are_refused(out: Path, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a\n")
     build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
-    with pytest.raises(AlchemyError, match=r"has 10 sentences, and .* 1; build both sides together"):
+    with pytest.raises(AlchemyError, match=r"has 10 sentences, but .* has 1; build both sides together"):
         Parallel(f"{out}.en", str(tmp_path / "c"))
     with pytest.raises(AlchemyError, match=r"corpus '.*t\.fr' not found: .* available: t\.de, t\.en"):
         Mapped(f"{out}.fr")
