@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 
 def main() -> int:
     """Run the command. Imports happen here, so that Ctrl-C during an import exits without a traceback."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # any other handler was set on purpose
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise, SIGINT is ignored on purpose
         signal.signal(signal.SIGINT, _interrupt)
     sys.excepthook = _print_exception
     try:

@@ -198,7 +198,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock_file(path: str | Path) -> Iterator[bool]:
-    """Hold the lock file `path` until the end of the block; yield False if another process holds it."""
+    """Lock the file `path` until the end of the block; yield False if another process has locked it."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except IsADirectoryError:

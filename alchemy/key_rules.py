@@ -80,7 +80,7 @@ def _check_nesterov(nesterov: bool, momentum: float, dampening: float) -> Iterat
 
 
 def _check_periods(every: float | Mapping[str, float]) -> Iterator[Violation]:
-    """Check the units of `every`: a number counts updates, a table names its units."""
+    """Check the units of `every`: a plain number counts updates, and a table names its units."""
     for unit, number in every.items() if isinstance(every, Mapping) else (("updates", every),):
         whole = isinstance(number, int) and number >= 1
         if unit not in _UNITS:

@@ -272,7 +272,7 @@ def log_loss(run: Run, outputs: object) -> None:
     elif outputs.get("loss") is not None:
         loss, weight = outputs["loss"], outputs.get("count", 1)
         if isinstance(loss, torch.Tensor):
-            loss = loss.detach()  # the metrics keep the value until the next log row and must not keep its graph
+            loss = loss.detach()  # the metrics store the value for later and must not keep its graph
         run.metrics.log("loss", loss * weight, weight)
     if "tokens" in outputs:
         run.metrics.log("tokens", outputs["tokens"])
@@ -332,7 +332,7 @@ def _finish_window(run: Run, training_log: TrainingLog) -> None:
 
 @contextlib.contextmanager
 def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Iterator[Bar]:
-    """Show a progress bar and set the global `pbar`; an outer bar is paused because a terminal has one live line."""
+    """Show a progress bar and set the global `pbar`; an outer bar is paused, since a terminal has one live line."""
     outer, begin = run.symbols.try_get_global("pbar"), time.monotonic()
     if isinstance(outer, Bar):
         outer.stop()

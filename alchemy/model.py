@@ -103,7 +103,7 @@ class AlchemyModel(Registrable):
 
     @property
     def backward(self) -> Any:
-        """The handler that models of older projects call in `forward`; created on first access."""
+        """The handler that models in older projects call in `forward`; created on first access."""
         if self._backward is None:
             self._backward = resolve("alchemy.legacy.backward.build_handler")(self.run)
         return self._backward
@@ -212,7 +212,7 @@ class AlchemyModel(Registrable):
                 raise AlchemyError(text) from error
 
     def save(self, path: str | Path, model: nn.Module | None = None) -> None:
-        """Save the weights to the folder `path`: model.safetensors, and one file per loss with weights.
+        """Save the weights to the `path` folder: model.safetensors, and one file per loss with weights.
 
         Extra state of modules (`get_extra_state`) is saved to model.extra.safetensors. If `model` is given, its
         weights are saved instead of the current ones.

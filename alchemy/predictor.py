@@ -114,7 +114,7 @@ class Predictor:
     def predict(self, items: Iterable[Any]) -> list[dict[str, Any]]:
         """Return one prediction per input, in the order of the inputs.
 
-        An input is a text, a tuple of two texts, or a dict with the fields of a sample; the `question` method of a task
+        An input is a string, a tuple of two strings, or a dict with the fields of a sample; a task's `question` method
         may accept other types. For a DefaultTask and other tasks without `question`, an input is a row as read by the
         pipes of a split after the opener, and the prediction is the result of the output pipes.
         """

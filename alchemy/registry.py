@@ -129,8 +129,8 @@ def build(
 ) -> Any:
     """Build the part described by a config table.
 
-    A class whose constructor takes no parameters is called without arguments and reads its own table; any other class
-    receives the keys as keyword arguments. `type` is passed only if the constructor names it or takes `**kwargs`.
+    A class whose constructor has no parameters is called without arguments and reads its own table; any other class
+    receives the keys as keyword arguments. `type` is passed only if the constructor names it or accepts `**kwargs`.
     """
     if not isinstance(table, Mapping) or "type" not in table:
         raise AlchemyError(f"a {base.__name__} needs a 'type'", where=where_of(table), section=section)

@@ -81,7 +81,7 @@ _unseen: dict[int, FailedRun] = {}  # by id: failures that the script has not in
 
 
 class FailedRun(RunResult, Exception):
-    """The result of a failed run. Old scripts test `isinstance(result, Exception)` and raise it."""
+    """The result of a failed run; an exception, because old scripts check for one and raise it."""
 
     status = "failed"
 

@@ -96,7 +96,7 @@ def _check_resumable(folder: Path, *, changed: bool) -> None:
 
 
 def _is_finished(info: Mapping[str, Any]) -> bool:
-    """Whether a record cannot be resumed unchanged; it can if only its last checkpoint could not be saved."""
+    """Whether a record is running or has finished; a run whose last checkpoint could not be saved is unfinished."""
     return info["status"] == "running" or (info["status"] == "finished" and not info.get("unsaved"))
 
 

@@ -65,7 +65,7 @@ set_adapter(fill_keywords)
 
 
 class Settings(TypedDict, total=False):
-    """Command line settings of a run, stored as globals in its symbol table."""
+    """Command-line settings of a run, stored as globals in its symbol table."""
 
     user_dir: str
     desc: str
@@ -188,7 +188,7 @@ class ALchemyTester(AlchemyRunner):
 class AlchemyInferenceRunner(AlchemyRunner):
     """A runner that passes the `inference` split through the output pipes and writes the results.
 
-    The rows are written to the file `out`, by default `results/predictions.<suffix>` in the record.
+    The rows are written to the `out` file, by default `results/predictions.<suffix>` in the record.
     """
 
     def __init__(

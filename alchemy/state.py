@@ -274,7 +274,7 @@ class _Source:
     def state_dict(self) -> dict[str, Any]:
         dataset, kwargs = self.run.task.dataset("train")
         stream, size = isinstance(dataset, IterableDataset), self.run.group.size
-        # the order of indexed data does not depend on the number of workers, nor global batches on that of processes
+        # indexed data is independent of the number of workers; global batches, of the number of processes
         dealt = not stream and (bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None)
         return {
             "samples": len(dataset) if not stream and isinstance(dataset, Sized) else None,

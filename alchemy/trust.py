@@ -1,7 +1,7 @@
 """The trust store: digests of record configs that the user has written or decided to trust.
 
 The store is a file in the user's home directory with one digest and path per line. If the store is
-damaged or others can write to it, nothing is trusted. If it cannot be written, a warning is logged; the run goes on.
+damaged or others can write to it, nothing is trusted. If it cannot be written, the run continues with a warning.
 """
 
 from __future__ import annotations

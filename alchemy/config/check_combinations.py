@@ -34,7 +34,7 @@ class _Split(NamedTuple):
 
     @property
     def iterable(self) -> bool:
-        """Whether the loader gets an iterable dataset; False if unknown."""
+        """Whether the loader receives an iterable dataset; False if unknown."""
         last = self.pipes[-1] if self.pipes else None
         return last is not None and last.is_a("ItrDataPipeline", "IterableDataset") and not last.is_a("LstDataPipeline")
 

@@ -34,7 +34,7 @@ def _check_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     if split not in evaluated_splits(layout):
         text = f"{slot.name} monitors {monitor!r}, but nothing evaluates {split!r} during training"
         known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
-        # a dev checkpoint is evaluated once at the end of training; a plateau rule that sees no metric changes nothing
+        # a dev checkpoint is evaluated once at the end of training; a plateau rule without a metric has no effect
         harmless = slot.kind == "sched" or (slot.kind == "checkpoint" and split == "dev")
         pipe = f'{{ type = "alchemy.pipeline.sched.EvalEEPipeline", split = "{split}" }}'
         hint = f"add {pipe} to the pipes of [sched]"

@@ -199,7 +199,7 @@ def _recipes(node: Table | Array, path: Path = (), label: str = "") -> Iterator[
 
 
 def part_names(array: Array) -> list[str]:
-    """Return a stable name for each element: its type, numbered if there are several of that type."""
+    """Return a stable name for each element: its type, with a number if the type occurs more than once."""
     names: list[str] = []
     taken: set[str] = set()
     for index, item in enumerate(array):

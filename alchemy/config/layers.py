@@ -59,7 +59,7 @@ class Layers:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The folders in which the project's modules are searched."""
+        """The folders to search for the project's modules."""
         return (os.path.dirname(os.path.abspath(self.user_dir)), ".")
 
     def layer(self, source: str | Mapping[str, Any], where: str = "", chain: tuple[str, ...] = ()) -> Layer:

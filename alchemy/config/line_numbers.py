@@ -100,7 +100,7 @@ class Lines(Mapping[Path, int]):
 
 
 def split_key(text: str) -> tuple[list[str], str] | None:
-    """Return the components of the dotted key at the start of `text`, and the rest; None if there is no key.
+    """Return the components of the dotted key at the start of `text`, and the rest, or None if there is no key.
 
     >>> split_key('a."b.c".d = 1')
     (['a', 'b.c', 'd'], '= 1')

@@ -113,7 +113,7 @@ class Part:
 
     @property
     def keys(self) -> list[Param]:
-        """The parameters that a config can set: all except those that alchemy fills in.
+        """The parameters that a config can set: all except the parameters that alchemy fills in.
 
         For data pipes this includes `datapipe`, which only the first pipe of a split reads from its table.
         """
@@ -138,7 +138,7 @@ class Part:
         return None
 
     def attribute(self, name: str, *, inherited: bool = True) -> Any:
-        """Return a class attribute that is written as a literal; None for anything else.
+        """Return a class attribute that is written as a literal, or None for anything else.
 
         Without `inherited`, only the attributes that a project's part defines in the project's own classes count.
         """
@@ -161,7 +161,7 @@ class Part:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """`own_words` plus the words in the alchemy classes it derives from."""
+        """`own_words` plus the names and strings in the alchemy classes that the part derives from."""
         ours = (c.node for c in self.line if c.node is not None and c.dotted.startswith("alchemy."))
         return self.own_words | self.known | {word for node in ours for word in words_in(node)}
 
@@ -299,7 +299,7 @@ def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
 
 
 def project_words(name: str, roots: Sequence[str], limit: int = 60) -> set[str]:
-    """Collect the words in a project's module and, recursively, in the modules it imports from the same package."""
+    """Collect the names and strings in a project's module and, recursively, in its imports from the same package."""
     top = name.split(".")[0]
     queue, words = [name], set()
     for name in queue:  # grows during the loop

@@ -243,7 +243,7 @@ def _find(masked: str) -> str | None:
 
 # -- text
 def hide(text: str) -> str:
-    """Redact the secret values of this process in a text."""
+    """Redact the secret values of this process in `text`."""
     pattern = _pattern() if _known else None
     return text if pattern is None else pattern.sub(MASK, text)
 
@@ -276,5 +276,5 @@ def _pattern() -> re.Pattern[str] | None:
 
 
 def _spellings(value: str) -> set[str]:
-    """Return a value as it appears in text: unchanged, and escaped as in Python and JSON strings."""
+    """Return the forms in which a value may appear in text: unchanged, or escaped as in Python and JSON strings."""
     return {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}

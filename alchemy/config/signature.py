@@ -1,4 +1,4 @@
-"""Read the parameters of a constructor, and the words its code uses, from a syntax tree."""
+"""Read the parameters of a constructor, and the names and strings in its code, from a syntax tree."""
 
 from __future__ import annotations
 

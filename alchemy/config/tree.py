@@ -1,4 +1,4 @@
-"""The config as a tree of plain values that record where they came from."""
+"""A config as a tree of plain values that records where each value came from."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _overridden_keys(table: Table, path: Path = ()) -> Iterator[str]:
 
 
 def copy_tree(node: Any) -> Any:
-    """Return a copy of a tree with the same values and origins; scalars are returned as they are."""
+    """Return a copy of a tree with the same values and origins; scalars are returned unchanged."""
     if isinstance(node, Table):
         table = Table(origin=node.origin)
         table.origins = node.origins.copy()

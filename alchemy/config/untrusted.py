@@ -191,7 +191,7 @@ def is_allowed(dotted: str, user_dir: str) -> bool:
 
 def _is_part(part: Part) -> bool:
     """Return whether this is an alchemy part that a config can name, not just any function or class."""
-    trial = part.module.startswith("alchemy.verify.")  # used by alchemy's own subprocesses; may kill them
+    trial = part.module.startswith("alchemy.verify.")  # for alchemy's own subprocesses, which these parts may kill
     return part.ours and not part.function and not trial and bool(part.kinds or part.registered)
 
 

@@ -17,7 +17,7 @@ class CRF(nn.Module):
     """A conditional random field that learns scores for transitions between tags.
 
     `begins`, `follows` and `ends` specify which tags may begin a sequence, follow each other
-    (`follows[before][behind]`) and end a sequence; `decode` returns only valid sequences. The loss ignores these rules,
+    (`follows[before][behind]`) and end a sequence; `decode` follows these rules. The loss ignores them,
     so that invalid data or truncated text does not dominate it. Padding is on the right.
     """
 
@@ -60,7 +60,7 @@ class CRF(nn.Module):
         return inner + self.start[tags_BT[:, 0]] + self.stop[last_B]
 
     def _partition(self, scores_BTC: Tensor, real_BT: Tensor) -> Tensor:
-        """Return the log of the summed exponentiated scores of all tag sequences."""
+        """Return the log partition function: the logsumexp of the scores of all tag sequences."""
         total_BC = self.start + scores_BTC[:, 0]
         for place in range(1, scores_BTC.shape[1]):
             after_BC = torch.logsumexp(total_BC[:, :, None] + self.step, dim=1) + scores_BTC[:, place]

@@ -10,7 +10,7 @@ STEPS = 2**16
 
 
 class Dropout(nn.Dropout):
-    """Like `nn.Dropout`, but draws 64 bits per four features on the CPU; elsewhere, or compiled, uses torch."""
+    """Like `nn.Dropout`, but draws 64 bits per four features on the CPU; otherwise, or if compiled, it uses torch."""
 
     def forward(self, input: Tensor) -> Tensor:
         dropped = round(self.p * STEPS)

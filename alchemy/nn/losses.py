@@ -180,7 +180,7 @@ class Focal(Loss):
 
 
 class _ExternalLoss(Loss):
-    """Adapts a torch loss, or any callable that takes `(logits, target)`."""
+    """Adapts a torch loss, or any callable that accepts `(logits, target)`."""
 
     def __init__(self, function: Callable[..., Tensor], *, summed: bool, by_row: bool = False, **options: Any) -> None:
         super().__init__()

@@ -108,7 +108,7 @@ class SGD(AlchemyOptimizer):
 @AlchemyOptimizer.register()
 @dataclass(kw_only=True, eq=False)
 class Adagrad(AlchemyOptimizer):
-    """Adagrad: frequently updated weights take smaller steps, so that rare features learn as fast as common ones.
+    """Adagrad: frequently updated weights get smaller steps, so that rare features are learned as fast as common ones.
 
     Without weight decay, it supports the sparse gradients of large embedding tables.
     """
