@@ -332,7 +332,7 @@ def _finish_window(run: Run, training_log: TrainingLog) -> None:
 
 @contextlib.contextmanager
 def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Iterator[Bar]:
-    """Show a progress bar and set the global `pbar`; an outer bar is paused because a terminal has one live line."""
+    """Show a progress bar and set the global `pbar`; an outer bar is paused, since a terminal has one live line."""
     outer, begin = run.symbols.try_get_global("pbar"), time.monotonic()
     if isinstance(outer, Bar):
         outer.stop()

@@ -103,7 +103,7 @@ class AlchemyModel(Registrable):
 
     @property
     def backward(self) -> Any:
-        """The handler that models of older projects call in `forward`; created on first access."""
+        """The handler that models in older projects call in `forward`; created on first access."""
         if self._backward is None:
             self._backward = resolve("alchemy.legacy.backward.build_handler")(self.run)
         return self._backward

@@ -235,7 +235,7 @@ class FullPrecision(_Stateless):
 
 
 class Updater(Stateful, Protocol):
-    """Turns the losses of micro-batches into updates: `[backward]`. Called by the training loop."""
+    """Turns the losses of micro-batches into updates (`[backward]`). Called by the training loop."""
 
     period: int  # micro-batches per update in this process
     nonfinite: str

@@ -61,7 +61,7 @@ class EncodingTask(Protocol):
 
 @runtime_checkable
 class _CustomInput(Protocol):
-    """A task whose `question` turns an input into a row for its pipes."""
+    """A task whose `question` method turns an input into a row for its pipes."""
 
     def question(self, item: object, /) -> Any: ...
 
@@ -103,7 +103,7 @@ class _Source(Sequence[Any]):
 
 
 class EncodedInputs:
-    """Inputs of a task that encodes them itself, batched by length."""
+    """Inputs for a task that encodes them itself, batched by length."""
 
     def __init__(self, run: Run, task: EncodingTask) -> None:
         self.run, self.task, self.longest = run, task, run.model.max_positions()
@@ -160,7 +160,7 @@ class EncodedInputs:
 
 
 class PipedInputs:
-    """Inputs of any other task: rows that go through the pipes of a split, except those that read files.
+    """Inputs for any other task: rows that go through the pipes of a split, except pipes that read files.
 
     Each row is processed separately into one sample, so that predictions cannot be mixed up. Pipes that only select or
     order samples are skipped. Without `pipes`, or if the task loads its data without pipes, inputs are already samples.
@@ -312,7 +312,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pipes_after_opener(pipes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the pipes after the one that reads files, except those that select or order samples."""
+    """Return the pipes after the one that reads files, except pipes that select or order samples."""
     kinds = [resolve_pipe(pipe) for pipe in pipes]
     readers = [place for place, kind in enumerate(kinds) if kind.begins or issubclass(kind, OPENERS)]
     # the pipe after a list of file names opens the files, even if it is a custom pipe

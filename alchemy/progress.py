@@ -71,7 +71,7 @@ class Bar(Progress):
     """A rich `Progress` that the loop refreshes itself, at most four times per second.
 
     It is a `Progress` because older projects call `add_task`, `console.print` and `track` on the global `pbar`.
-    The line of the loop is a single `Text`, because rich columns cost milliseconds per frame.
+    The loop's line is a single `Text`, because rich columns take milliseconds per frame.
     """
 
     def __init__(self, what: str, total: int | None, console: Console, done: int = 0) -> None:

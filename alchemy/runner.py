@@ -65,7 +65,7 @@ set_adapter(fill_keywords)
 
 
 class Settings(TypedDict, total=False):
-    """Command line settings of a run, stored as globals in its symbol table."""
+    """Command-line settings of a run, stored as globals in its symbol table."""
 
     user_dir: str
     desc: str
