@@ -59,7 +59,7 @@ class AccumulationWindow:
         self.touched = True
 
     def differentiate(self, loss: Tensor, start: Tensor) -> None:
-        """Backpropagate `start` times a loss into the parameters of a named optimizer only.
+        """Backpropagate a loss, scaled by `start`, into the parameters of a single named optimizer.
 
         Other parts of the graph are kept, so another loss can use them.
         """

@@ -23,7 +23,7 @@ Lines = Iterator[tuple[str, str]]  # location and text of each line
 
 
 class InputRow(NamedTuple):
-    """An input: its location, the row that receives the prediction, and the value to predict if it is not the row."""
+    """An input: its location, the row that receives the prediction, and the model input if it differs from the row."""
 
     where: str
     row: dict[str, Any]

@@ -10,7 +10,7 @@ from alchemy.optional_packages import explain_missing, is_installed
 
 
 def read_attribute(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str] | None:
-    """Return the names in a class attribute for the values in the part's table, or None if it is not declared.
+    """Return the names that a class attribute lists for the part's values, or None if the attribute is not declared.
 
     A tuple always applies. A mapping has a condition for each tuple: `""`, a key that must be set, or `key=value`.
     `{key}` in a name is replaced by the value of that key. Without `inherited`, attributes that a project's part

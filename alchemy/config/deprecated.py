@@ -68,7 +68,7 @@ def _update_paths(table: Table) -> None:
 
 
 def _tables(found: object, section: str) -> Iterator[tuple[str, Table]]:
-    """Yield the tables of a section: the section itself, or its parts, which are listed by name in a delta."""
+    """Yield the tables of a section: the section itself, or each of its parts (keyed by name in a delta)."""
     if isinstance(found, Table) and section != "plugins":
         yield section, found
     elif isinstance(found, Table | Array):

@@ -148,7 +148,7 @@ def _public_names(home: str) -> tuple[str, ...]:
 
 
 def _is_loss(doc: Document, roots: Sequence[str]) -> bool:
-    """Return whether `[criterion]` names a part, since an old-style model may read it with its own names."""
+    """Return whether `[criterion]` names a part; an old-style model may use its own names there instead."""
     part = find(str(doc.table("model").get("type", "")), roots)
     if part is None:
         return False

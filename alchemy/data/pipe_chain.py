@@ -53,7 +53,7 @@ class Link:
     digest: str | None = None  # identifies the samples when a run is resumed
 
     def sources(self) -> list[Any]:
-        """Return the datasets that it reads from."""
+        """Return the datasets that this object reads from."""
         listed = [each for each in (self.datapipes, self.datasets) if isinstance(each, list | tuple)]
         above = [self.datapipe, self.dataset, *(source for each in listed for source in each)]
         return [source for source in above if source is not None]

@@ -27,7 +27,7 @@ class SelfAttention(nn.Module):
         self.register_buffer("turn_K", _frequencies(dim // heads) if rotary else None, persistent=False)
 
     def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: LayerCache | None = None) -> Tensor:
-        """Attend to all tokens marked in `real_B11S`; without it, attend causally, also to cached tokens in `past`."""
+        """Attend to all tokens marked in `real_B11S`; without it, attend causally, including to tokens in `past`."""
         query, key, value = (_split(part, self.heads) for part in self.inner(states_BTD).chunk(3, dim=-1))
         if self.turn_K is not None:
             place_T = torch.arange(query.shape[2], device=query.device) if past is None else past.family.place_Q

@@ -139,7 +139,7 @@ class Record:
 
     @classmethod
     def reopen(cls, folder: str | Path, **fields: object) -> Record:
-        """Reopen a record as its next generation; raises an error if a run is still writing it."""
+        """Reopen a record as its next generation; raises an error if a run is still writing to it."""
         folder = refuse_links(Path(folder))
         info = read_info(folder)
         refuse_running(folder, info)

@@ -60,7 +60,7 @@ class Tokenizer(Registrable):
         raise NotImplementedError
 
     def id_of(self, symbol: str) -> int | None:
-        """Return the id of a token by its spelling, including special tokens, or None."""
+        """Return the id of the token spelled `symbol`, which may be a special token, or None if there is none."""
         return None
 
     def template(self, pair: bool = False) -> str:

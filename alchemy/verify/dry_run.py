@@ -1,4 +1,4 @@
-"""The deep check: build all parts, run one batch and estimate the memory."""
+"""The deep check: build all parts, run one batch and estimate memory usage."""
 
 from __future__ import annotations
 
