@@ -311,7 +311,7 @@ def _by_position(parts: Iterable[object]) -> dict[str, object]:
 def save_bad_update(run: Run, error: Exception) -> None:
     """Save the state before a non-finite update, with everything that `alchemy replay` needs to repeat it.
 
-    The weights are unchanged, the counters are reset to the last update boundary, and the random numbers drawn in a step
+    The weights are unchanged, the counters are reset to the last update boundary, and the random numbers of a step
     depend only on its number, so a replay makes the same update. A run cannot resume from this state: buffers such as
     batch norm statistics have already seen the bad batch.
     """
