@@ -163,11 +163,11 @@ def check_loader_options(options: Mapping[str, object]) -> Iterator[Violation]:
             yield key, f"{key} needs workers", f"set num_workers, or remove {key}"
     for key in BUDGET_OPTIONS:
         if options.get(key) is not None and not budget:
-            yield key, f"{key} needs a budget", "give max_tokens, or max_sentences"
+            yield key, f"{key} needs a budget", "set max_tokens or max_sentences"
     if "drop_last" in given and not given & {"batch_size", "batch_sampler", *BATCH_BUDGETS}:
         yield "drop_last", "drop_last needs batch_size", "give it to the pipe that makes the batches"
     if options.get("too_long") == "truncate" and not given & {"max_tokens", "max_length"}:
-        yield "too_long", 'too_long = "truncate" needs a length', "give max_length, or max_tokens"
+        yield "too_long", 'too_long = "truncate" needs a length', "set max_length or max_tokens"
 
 
 def _check_buffer_size(batch_size: int, buffer_size: int) -> Iterator[Violation]:

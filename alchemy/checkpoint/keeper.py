@@ -188,7 +188,7 @@ class Checkpoints(Registrable):
         return True
 
     def _mark_for_saving(self, watch: Watch, score: Score) -> None:
-        """Mark one of the best scores for saving, or only rank it if no checkpoint is kept."""
+        """Schedule a checkpoint for one of the best scores, or just rank the score if no checkpoint is kept."""
         if self.enabled and watch.keep:
             watch.due = score
         else:
@@ -337,7 +337,7 @@ class Checkpoints(Registrable):
 
     # -- resuming
     def restore(self) -> dict[str, Any] | None:
-        """Load the latest valid whole state into the parts; return None if there is none. Logs newer invalid ones."""
+        """Load the latest valid, complete state into the parts, or return None. Log newer states that are invalid."""
         self._prepare()
         folder, skipped = self.group.broadcast(newest_valid(self.state_dir) if self.group.is_main else None)
         for message in skipped:

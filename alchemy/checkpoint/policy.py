@@ -14,7 +14,7 @@ SECTION = "checkpoint"
 
 
 class Every:
-    """The save interval: `500` updates, or `{updates = 500, epochs = 1, minutes = 30}`, whichever comes first."""
+    """The save interval: `500` (updates), or the first to elapse of `{updates = 500, epochs = 1, minutes = 30}`."""
 
     def __init__(self, every: int | Mapping[str, float]) -> None:
         table = every if isinstance(every, Mapping) else {"updates": every}

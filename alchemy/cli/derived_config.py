@@ -52,7 +52,7 @@ def derive_test(document: Document, model_path: Path | None = None, drop: Sequen
 
 
 def derive_prediction(document: Document, model_path: Path | None = None, split: str | None = None) -> Derived:
-    """Derive the config that predicts `split` (default: `inference`, or `test` without one), renamed to `inference`."""
+    """Derive the config for predicting `split` (default: `inference` if defined, else `test`), renamed `inference`."""
     splits = _splits(document)
     chosen = split or next((name for name in ("inference", "test") if name in splits), "inference")
     derived = _derive(document, INFERENCE, chosen, "inference", model_path)

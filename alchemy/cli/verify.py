@@ -1,4 +1,4 @@
-"""`alchemy verify`: check the guarantees of alchemy on your own records and configs."""
+"""`alchemy verify`: check that alchemy's guarantees hold for your own records and configs."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _check_single_samples(split: _Split) -> Iterator[Problem]:
     named = named or (task is not None and task.is_a("Translation"))  # Translation has its own default batch budget
     if ours and not named and not any(map(split.table.get, ("batch_sampler", *BATCH_BUDGETS))):
         text = f"nothing batches the split {split.name!r}: the model gets single samples"
-        hint = "end with alchemy.pipeline.itr.Batch, or give batch_size or max_tokens"
+        hint = "end with alchemy.pipeline.itr.Batch, or set batch_size or max_tokens"
         yield split.problem(text, "pipes", hint, error=False)
 
 

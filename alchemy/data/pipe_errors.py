@@ -30,7 +30,7 @@ def locate_error(error: BaseException, dataset: object = None, *, verb: str = "f
     """Return an error that names the pipe, line and sample; None if neither pipe nor line is known.
 
     An AlchemyError keeps its message and gets the location of the pipe in the config. `verb` describes what happened to
-    a pipe without such a location, which may still be under construction.
+    a pipe that has no such location, for example because it is still being constructed.
     """
     of_worker = _WORKER.match(str(error))
     if of_worker:

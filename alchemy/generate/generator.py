@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
 
 class TextGenerator:
-    """Generates text for a batch, with a search and limits."""
+    """Generates text for a batch, using the given search and limits."""
 
     def __init__(self, search: Search, special: Special, limits: Limits) -> None:
         construct(Limits, limits._asdict())  # validates limits created in code

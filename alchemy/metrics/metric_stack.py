@@ -133,7 +133,7 @@ class Scope:
         return self.values().get(name, default)
 
     def reduce(self, gather: Gather) -> dict[str, float]:
-        """Return the values over all processes. All must call this method, but may have logged different metrics.
+        """Return the values reduced over all processes. All must call this, but may have logged different metrics.
 
         Pass `run.group.gather`. Sums are added in rank order before any division, rates use the time of the slowest
         process, and `last` is the value of the highest rank that logged one.

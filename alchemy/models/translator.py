@@ -154,7 +154,7 @@ class Translator(AlchemyModel):
 
 
 def real(lengths_B: Tensor, ids_BT: Tensor) -> Tensor:
-    """Return a mask of the real tokens of rows."""
+    """Return a mask that is true for real (non-padding) tokens."""
     return torch.arange(ids_BT.shape[1], device=ids_BT.device) < lengths_B[:, None]
 
 

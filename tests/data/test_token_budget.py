@@ -168,7 +168,7 @@ def test_the_loader_takes_a_budget_for_any_list() -> None:
             {"max_tokens": 8, "too_long": "cut"},
             "too_long must be one of 'error', 'skip', 'truncate' or none, not",
         ),
-        ({"too_long": "skip"}, "too_long needs a budget; give max_tokens, or max_sentences"),
+        ({"too_long": "skip"}, "too_long needs a budget; set max_tokens or max_sentences"),
         ({"max_tokens": 8}, "max_tokens requires the lengths of the samples; set the field"),
         ({"max_sentences": 8}, "max_sentences requires the lengths of the samples; set the field"),
         ({"max_sentences": 8, "batch_size": 4}, "max_sentences cannot be combined with batch_size"),

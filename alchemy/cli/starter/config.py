@@ -45,7 +45,7 @@ COMMENTS = {
 
 
 def render_config(kind: str, finding: Finding) -> str:
-    """Render the config of a kind of project."""
+    """Render the config for one kind of project."""
     if isinstance(finding, Points):
         return _render_points(finding)
     sched = {"type": "LineWarmup", "epochs": EPOCHS[kind], "num_warmup_steps": 0.1}

@@ -55,7 +55,7 @@ class FromFiles:
 
 
 def check_samples(pipe: object, samples: list[Sample], files: Iterable[object]) -> list[Sample]:
-    """Return the samples; raise if there are none, before training starts."""
+    """Return the samples; raise an error before training starts if there are none."""
     if not samples:
         named = ", ".join(map(str, files)) or "an empty list of files"
         raise AlchemyError(f"{type(pipe).__name__} found no samples in {named}", hint="is the file empty?")

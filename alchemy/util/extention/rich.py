@@ -48,7 +48,7 @@ def no_total_columns() -> tuple[ProgressColumn, ...]:
 
 
 def get_default_columns() -> tuple[ProgressColumn, ...]:
-    """Return the default columns of rich."""
+    """Return rich's default columns."""
     return Progress.get_default_columns()
 
 
