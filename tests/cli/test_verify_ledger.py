@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_and_resumed_is_whole(tmp_path, capsys):
     other = written(tmp_path / "other", ONE)
     assert main(["verify", "ledger", str(folder)]) == 0
     assert main(["verify", "ledger", str(folder), other]) == 0
-    assert capsys.readouterr().out.endswith("unbroken\nequal for all 3 updates\n")
+    assert capsys.readouterr().out.endswith("intact\nequal for all 3 updates\n")
 
 
 @pytest.mark.parametrize("change", ["drop", "swap", "hash"])
