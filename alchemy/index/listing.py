@@ -1,0 +1,239 @@
+"""The table of records: folded over seeds, with columns for fields, config keys and metrics."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.index.filters import FUNCTIONS
+from alchemy.index.record_index import RecordIndex, Row
+
+MAX_CHANGED = 4  # columns for config keys that differ
+# keys that differ between runs but do not describe the experiment
+_HIDDEN_KEYS = ("seed", "tag")
+Value = float | str | None
+
+
+class Cell(NamedTuple):
+    """A value over one or several runs: the mean and standard deviation of numbers, or the distinct texts."""
+
+    value: Value
+    deviation: float | None = None
+    count: int = 1
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return ""
+        if isinstance(self.value, str):
+            return self.value
+        if self.deviation is None:
+            return format_number(self.value)
+        return f"{format_number(self.value)} ± {format_number(self.deviation, 2)} ({self.count})"
+
+
+class Line(NamedTuple):
+    """A line of the table: runs that differ only in their seed, and its cells by column."""
+
+    runs: list[Row]
+    cells: dict[str, Cell]
+
+
+class Listing(NamedTuple):
+    """A table of records; `total` counts all runs that match, `shown` those in the table."""
+
+    columns: list[str]
+    lines: list[Line]
+    total: int
+    shown: int
+
+
+def build_listing(
+    index: RecordIndex,
+    text: str = "",
+    *,
+    columns: Sequence[str] = (),
+    sort: str = "-created",
+    fold: bool = True,
+    limit: int | None = 30,
+) -> Listing:
+    """List the records that match a filter. Without `columns`, they are chosen by what differs between the records."""
+    if fold:
+        groups = index.query_groups(text, sort=sort)
+    else:
+        groups = [[number] for number in index.query_ids(text, sort=sort)]
+    total = sum(map(len, groups))
+    chosen = groups if limit is None else groups[:limit]
+    rows = {row.id: row for row in index.load([number for group in chosen for number in group])}
+    runs = [[rows[number] for number in group if number in rows] for group in chosen]
+    values = _Values(index, list(rows.values()))
+    names = list(columns) if columns else _choose_columns(runs, values)
+    getters = {name: values.getter(name) for name in names}
+    lines = [
+        Line(group, {name: summarize([get(row) for row in group]) for name, get in getters.items()}) for group in runs
+    ]
+    return Listing(names, lines, total, sum(map(len, runs)))
+
+
+def summarize(values: Sequence[Value]) -> Cell:
+    """Combine the values of several runs.
+
+    >>> str(summarize([0.8, 0.9, 1.0])), str(summarize(["a", "a"])), str(summarize([1.0, None]))
+    ('0.9 ± 0.1 (3)', 'a', '1 (1)')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return Cell(None)
+    if all(isinstance(value, float) for value in known):
+        numbers = [float(value) for value in known]
+        if len(values) == 1 or (len(known) == len(values) and len(set(numbers)) == 1):
+            return Cell(numbers[0], None, len(numbers))
+        if len(numbers) == 1:
+            return Cell(f"{format_number(numbers[0])} (1)", None, 1)
+        return Cell(statistics.fmean(numbers), statistics.stdev(numbers), len(numbers))
+    counts = Counter(map(str, known))
+    return Cell(
+        ", ".join(f"{text} ×{count}" if len(counts) > 1 and count > 1 else text for text, count in counts.items())
+    )
+
+
+def format_number(value: float, digits: int = 4) -> str:
+    """
+    >>> format_number(0.91234567), format_number(3.0), format_number(1e-05), format_number(12345678.0)
+    ('0.9123', '3', '1e-05', '12345678')
+    """
+    if value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    return f"{value:.{digits}g}"
+
+
+class _Values:
+    """Looks up the columns of some records, reading each kind of value once."""
+
+    def __init__(self, index: RecordIndex, rows: Sequence[Row]) -> None:
+        self._index, self.rows = index, rows
+        self._metrics: dict[int, dict[str, Mapping[str, Any]]] | None = None
+
+    @property
+    def metrics(self) -> dict[int, dict[str, Mapping[str, Any]]]:
+        if self._metrics is None:
+            self._metrics = self._index.metrics(self.rows)
+        return self._metrics
+
+    def getter(self, name: str) -> Callable[[Row], Value]:
+        """Return a function that looks up a column of a record; raises an error if no record has it."""
+        if name in FIELD_COLUMNS:
+            return FIELD_COLUMNS[name]
+        kind, _, metric = name.partition("(")
+        if kind in FUNCTIONS and metric.endswith(")"):
+            return self._metric_getter(metric[:-1].strip(), FUNCTIONS[kind])
+        if self._index.find_metrics(name):
+            return self._metric_getter(name, "at_best")
+        if self._index.find_keys(name):
+            texts = self._index.config_values(self.rows, name)
+            return lambda row: _parse(texts.get(row.id))
+        hint = did_you_mean(name, FIELD_COLUMNS) or self._index.suggest(name)
+        raise AlchemyError(f"unknown column {name!r}: no record has such a field, config key or metric", hint=hint)
+
+    def _metric_getter(self, name: str, statistic: str) -> Callable[[Row], Value]:
+        if not self._index.find_metrics(name):
+            raise AlchemyError(f"no record has a metric {name!r}", hint=self._index.suggest(name))
+
+        def get(row: Row) -> Value:
+            found = self.metrics[row.id].get(name)
+            return None if found is None else found[statistic]
+
+        return get
+
+    def changed_keys(self, groups: Sequence[Sequence[Row]]) -> list[str]:
+        """Return the config keys that differ between groups of runs with the same tag, the most telling ones first."""
+        configs = self._index.config([group[0] for group in groups])
+        counts: Counter[str] = Counter()
+        by_tag: dict[str, list[dict[str, str]]] = {}
+        for group in groups:
+            by_tag.setdefault(group[0].tag, []).append(configs[group[0].id])
+        for tables in by_tag.values():
+            keys = {key for table in tables for key in table}
+            counts.update(key for key in keys if len({table.get(key) for table in tables}) > 1)
+        hidden = ("log_dir", *_HIDDEN_KEYS)
+        return [key for key, _ in counts.most_common() if key.rpartition(".")[2] not in hidden][:MAX_CHANGED]
+
+
+def _choose_columns(groups: Sequence[Sequence[Row]], values: _Values) -> list[str]:
+    rows = [row for group in groups for row in group]
+    columns = ["id", "status", "tag"]
+    columns += ["purpose"] if any(row.purpose for row in rows) else []
+    columns += ["tags"] if any(row.tags for row in rows) else []
+    columns += ["runs" if any(len(group) > 1 for group in groups) else "seed"]
+    monitored = Counter(row.best_metric for row in rows if row.best_metric)
+    scores = [name for name, _ in monitored.most_common(2)]
+    tested = {name for table in values.metrics.values() for name in table if name.startswith("test/")}
+    wanted = [f"test/{name.partition('/')[2]}" for name in scores]
+    columns += scores + [name for name in wanted if name in tested]
+    if not scores:
+        known = Counter(name for table in values.metrics.values() for name in table)
+        columns += [name for name in ("dev/loss", "train/loss", "test/loss") if name in known][:1]
+    columns += values.changed_keys(groups) if len(groups) > 1 else []
+    return [*dict.fromkeys(columns), "duration", "created"]
+
+
+def _parse(text: str | None) -> Value:
+    """Return a config value as a number if it is one."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def format_duration(seconds: float | None) -> str:
+    """
+    >>> format_duration(42.0), format_duration(3700.0), format_duration(200000.0)
+    ('42 s', '1 h 01 min', '2 d 7 h')
+    """
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def format_time(seconds: float | None) -> str:
+    return "" if seconds is None else datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+# columns that are fields of a record
+FIELD_COLUMNS: dict[str, Callable[[Row], Value]] = {
+    "id": lambda row: row.name,
+    "status": lambda row: row.status,
+    "tag": lambda row: row.tag,
+    "tags": lambda row: ", ".join(row.tag_list),
+    "purpose": lambda row: row.purpose,
+    "notes": lambda row: row.notes,
+    "reason": lambda row: row.reason,
+    "kind": lambda row: row.kind,
+    "seed": lambda row: row.seed,
+    "runs": lambda row: None,
+    "variant": lambda row: row.variant,
+    "parent": lambda row: row.parent,
+    "host": lambda row: row.host,
+    "path": lambda row: row.path,
+    "cmd": lambda row: row.cmd,
+    "git": lambda row: row.git[:10],
+    "code": lambda row: row.code_hash[:10],
+    "cfg": lambda row: row.cfg_hash[:10],
+    "updates": lambda row: None if row.updates is None else float(row.updates),
+    "best": lambda row: row.best_value,
+    "duration": lambda row: row.seconds,
+    "created": lambda row: row.started,
+    "ended": lambda row: row.ended,
+}

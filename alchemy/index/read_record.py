@@ -1,0 +1,253 @@
+"""Read everything that the index stores about a record."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from alchemy.errors import AlchemyError
+from alchemy.files import read_bytes, read_json
+from alchemy.index.curves import Curve, Curves, build_levels, pack, read_curves
+from alchemy.index.words import index_text
+from alchemy.records.folder import INFO, read_info
+from alchemy.records.readme import read_readme
+
+FILES = (INFO, "README.md", "metrics.jsonl", "mail.json")  # files whose changes are noticed
+LARGEST_CONFIG = 4 * 2**20
+MAX_KEYS, MAX_METRICS = 5_000, 2_000  # per record: one hostile record must not fill the index
+LONGEST_VALUE = 500  # characters of a config value
+_NAME_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)_(\d\d)-(\d\d)-(\d\d)")
+# the kind of a record without a `kind` field, by its runner
+_KINDS = {"Tester": "test", "ALchemyTester": "test", "InferenceRunner": "predict"}
+
+
+@dataclass
+class Entry:
+    """What the index stores about one record."""
+
+    fields: dict[str, Any]
+    config: dict[str, tuple[float | None, str]] = field(default_factory=dict)
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    levels: list[tuple[str, int, bytes]] = field(default_factory=list)  # (metric, level, packed buckets)
+    words: str = ""
+
+
+def stamp_of(folder: str) -> str:
+    """Return a text that changes whenever a file of the record changes: its times and sizes; empty if it is gone."""
+    parts = []
+    for name in FILES:
+        try:
+            found = os.stat(f"{folder}/{name}")
+            parts.append(f"{found.st_mtime_ns}.{found.st_size}")
+        except OSError:
+            parts.append("")
+    return ",".join(parts) if any(parts) else ""
+
+
+def read_record(folder: Path, site: str = "") -> Entry:
+    """Read a record; a record that cannot be read becomes an entry with a `problem`."""
+    stamp = stamp_of(str(folder))
+    try:
+        info = read_info(folder) if (folder / INFO).exists() else _old_info(folder)
+        problem = ""
+    except AlchemyError as error:
+        info, problem = _old_info(folder), str(error)
+    config, found = _read_config(folder)
+    readme = read_readme(folder)
+    curves, trouble = _read_metrics(folder)
+    best = info.get("best") if isinstance(info.get("best"), dict) else None
+    best = best or {}
+    metrics = _summarize(curves, _whole(best.get("update")))
+    purpose = readme.purpose or _text(info.get("purpose"))
+    started, ended = _seconds(info.get("started")), _seconds(info.get("ended"))
+    beat = _seconds(info.get("heartbeat"))
+    last = ended if ended is not None else beat
+    fields = {
+        "site": site,
+        "path": str(folder),
+        "stamp": stamp,
+        "name": folder.name,
+        "tag": _text(info.get("tag")) or readme.title,
+        "title": readme.title,
+        "purpose": purpose,
+        "tags": "".join(f",{tag}" for tag in readme.tags) + ("," if readme.tags else ""),
+        "notes": "\n".join(readme.notes),
+        "status": _text(info.get("status")),
+        "reason": _text(info.get("reason")),
+        "host": _text(info.get("host")),
+        "pid": _whole(info.get("pid")),
+        "pid_started": _whole(info.get("pid_started")),
+        "heartbeat": beat,
+        "started": started if started is not None else _time_in_name(folder.name),
+        "ended": ended,
+        "seconds": None if started is None or last is None else max(0.0, last - started),
+        "kind": _text(info.get("kind")) or _KINDS.get(str(found.get("runner", "")).rpartition(".")[2], "train"),
+        "parent": _text(info.get("parent")),
+        "variant": _text(info.get("variant")),
+        "seed": "" if info.get("seed") is None else _text(info.get("seed")),
+        "gen": _whole(info.get("gen")) or 0,
+        "cmd": " ".join(map(str, info["cmd"])) if isinstance(info.get("cmd"), list) else "",
+        "cfg_hash": _text(info.get("cfg_hash")),
+        "fold_hash": _text(info.get("fold_hash")) or _fold_key(config, info),
+        "code_hash": _text(info.get("code_hash")),
+        "git": _text(_part(info, "git", "commit")),
+        "best_metric": _text(best.get("metric")),
+        "best_value": _number(best.get("value")),
+        "best_update": _whole(best.get("update")),
+        "updates": curves.updates,
+        "metrics_bytes": curves.size,
+        "problem": problem or trouble,
+    }
+    entry = Entry(fields, config, metrics)
+    for name, curve in curves.metrics.items():
+        for level, buckets in enumerate(build_levels(curve)):
+            entry.levels.append((name, level, pack(buckets)))
+    entry.words = index_text(_searchable(folder, fields, config))
+    return entry
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and values of a config. Tables in a list are named by their type, or by position.
+
+    >>> dict(flatten({"a": {"b": 1}, "plugins": [{"type": "x.Seeding", "seed": 3}], "c": [1, 2]}))
+    {'a.b': 1, 'plugins.Seeding.type': 'x.Seeding', 'plugins.Seeding.seed': 3, 'c': [1, 2]}
+    """
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from flatten(value, f"{name}.")
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            for place, item in enumerate(value):
+                kind = str(item.get("type", place)).rpartition(".")[2]
+                yield from flatten(item, f"{name}.{kind}.")
+        else:
+            yield name, value
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the config of a record as plain values, or an empty table if it cannot be read."""
+    try:
+        return tomllib.loads(read_bytes(folder / "cfg.toml", LARGEST_CONFIG).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _read_config(folder: Path) -> tuple[dict[str, tuple[float | None, str]], dict[str, Any]]:
+    found = read_config(folder)
+    values: dict[str, tuple[float | None, str]] = {}
+    try:
+        for key, value in flatten(found):
+            number = float(value) if isinstance(value, int | float) and abs(value) < 1e308 else None
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            values[key[:LONGEST_VALUE]] = (number, text[:LONGEST_VALUE])
+            if len(values) >= MAX_KEYS:
+                break
+    except RecursionError:
+        pass
+    return values, found
+
+
+def _read_metrics(folder: Path) -> tuple[Curves, str]:
+    path = folder / "metrics.jsonl"
+    try:
+        return read_curves(path), ""
+    except FileNotFoundError:
+        return Curves({}, 0, 0, 0, 0.0), ""
+    except OSError as error:
+        return Curves({}, 0, 0, 0, 0.0), f"{path} cannot be read: {error.strerror or error}"
+
+
+def _summarize(curves: Curves, best_update: int | None) -> dict[str, dict[str, Any]]:
+    found = {}
+    for name, curve in list(curves.metrics.items())[:MAX_METRICS]:
+        finite = [value for value in curve.values if math.isfinite(value)]
+        found[name] = {
+            "last": _finite(curve.values[-1]),
+            "at_best": _finite(_value_at(curve, best_update)),
+            "lowest": min(finite, default=None),
+            "highest": max(finite, default=None),
+            "points": len(curve),
+        }
+    return found
+
+
+def _value_at(curve: Curve, update: int | None) -> float:
+    """Return the last value logged up to an update; without an update, the last value."""
+    if update is None:
+        return curve.values[-1]
+    for place in range(len(curve) - 1, -1, -1):
+        if curve.updates[place] <= update:
+            return curve.values[place]
+    return math.nan
+
+
+def _old_info(folder: Path) -> dict[str, Any]:
+    """Return the fields of a record from alchemy 0.x, which has no `record.json`."""
+    return {"status": "unknown", "reason": ""}
+
+
+def _fold_key(config: Mapping[str, tuple[float | None, str]], info: Mapping[str, Any]) -> str:
+    """Return a key that is equal for runs that differ only in their seed, for records without a `fold_hash`."""
+    from alchemy.files import hash_text
+
+    if not config:
+        return _text(info.get("cfg_hash"))
+    rows = [f"{key}={text}" for key, (_, text) in config.items() if key.rpartition(".")[2] != "seed"]
+    return hash_text("\n".join(rows))
+
+
+def _searchable(folder: Path, fields: Mapping[str, Any], config: Mapping[str, tuple[float | None, str]]) -> str:
+    texts = [str(fields[name]) for name in ("tag", "title", "purpose", "tags", "notes", "reason", "variant", "cmd")]
+    texts += [text for number, text in config.values() if number is None]
+    try:
+        mail = read_json(folder / "mail.json")
+        texts.append(_text(mail.get("traceback")) if isinstance(mail, dict) else "")
+    except (OSError, ValueError):
+        pass
+    return "\n".join(texts)
+
+
+def _part(info: Mapping[str, Any], table: str, key: str) -> object:
+    found = info.get(table)
+    return found.get(key) if isinstance(found, dict) else None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):  # PostgreSQL cannot store NUL characters, and no database stores lone surrogates
+        return value.replace("\0", "").encode("utf-8", "replace").decode("utf-8")[:100_000]
+    return "" if value is None else str(value)[:LONGEST_VALUE]
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and abs(value) < 2**62 else None
+
+
+def _number(value: object) -> float | None:
+    return _finite(float(value)) if isinstance(value, int | float) and abs(value) < 1e308 else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _seconds(value: object) -> float | None:
+    """Return an ISO time in seconds since the epoch."""
+    try:
+        return datetime.datetime.fromisoformat(str(value)).astimezone().timestamp() if value else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _time_in_name(name: str) -> float | None:
+    match = _NAME_TIME.match(name)
+    try:
+        return datetime.datetime(*map(int, match.groups())).timestamp() if match else None  # type: ignore[arg-type]
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,325 @@
+"""The index of a project, opened and up to date: query its records and look up their config values and metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.index.curves import MAX_BUCKETS, Bucket, read_curves, to_buckets, unpack
+from alchemy.index.filters import TIME_FIELDS, compile_filter
+from alchemy.index.settings import Settings, load_settings
+from alchemy.index.store import SqliteStore, Store, open_store
+from alchemy.index.sync import Changes, Progress, synchronize
+
+# fields to sort by, next to config keys and metrics
+SORTED = {
+    **TIME_FIELDS,
+    "duration": "r.seconds",
+    "updates": "r.updates",
+    "tag": "r.tag",
+    "id": "r.name",
+    "status": "r.status",
+    "seed": "r.seed",
+    "best": "r.best_value",
+}
+CHUNK = 500  # ids per statement
+_LAST = re.compile(r"(?:last|latest)(?:~(\d{1,6}))?")
+_BEST = re.compile(r"best\(\s*([^,()\s]+)\s*(?:,(.*))?\)", re.DOTALL)
+_MINIMIZED = re.compile(r"loss|error|perplexity|ppl|\bmse\b|\bmae\b|\bwer\b|\bcer\b")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record as the index knows it. Times are in seconds since the epoch."""
+
+    id: int
+    path: str
+    name: str
+    tag: str
+    purpose: str
+    tags: str
+    notes: str
+    status: str
+    reason: str
+    host: str
+    started: float | None
+    ended: float | None
+    seconds: float | None
+    kind: str
+    parent: str
+    variant: str
+    seed: str
+    gen: int
+    cmd: str
+    cfg_hash: str
+    fold_hash: str
+    code_hash: str
+    git: str
+    best_metric: str
+    best_value: float | None
+    best_update: int | None
+    updates: int | None
+    problem: str
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path)
+
+    @property
+    def tag_list(self) -> list[str]:
+        return [tag for tag in self.tags.split(",") if tag]
+
+
+_COLUMNS = ", ".join(f"r.{field.name}" for field in fields(Row))
+
+
+class RecordIndex:
+    """The index of one or several record roots."""
+
+    def __init__(self, store: Store, settings: Settings, roots: Sequence[Path]) -> None:
+        self._store, self.settings, self.roots = store, settings, tuple(roots)
+        self.changes = Changes()
+        self._names: dict[str, int] | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, roots: Sequence[str | Path] = (), *, progress: Progress | None = None) -> Iterator[RecordIndex]:
+        """Open the index of the project, or of `roots`, and bring it up to date with the record folders.
+
+        A database that fails is replaced by a temporary one, with a warning: the index never prevents a command.
+        """
+        settings = load_settings()
+        chosen = [Path(os.path.abspath(root)) for root in roots] or list(settings.roots)
+        store = open_store(settings.home)
+        try:
+            index = cls(store, settings, chosen)
+            try:
+                index.changes = synchronize(store, chosen, site=index._site, progress=progress)
+            except sqlite3.Error as error:
+                store.close()
+                store = SqliteStore.in_memory(settings.home, str(error))
+                index = cls(store, settings, chosen)
+                index.changes = synchronize(store, chosen, progress=progress)
+            if store.warning:
+                print(f"warning: {store.warning}", file=sys.stderr)  # noqa: T201
+            yield index
+        finally:
+            store.close()
+
+    @property
+    def _site(self) -> str:
+        return self._store.site
+
+    def query(self, text: str = "", *, sort: str = "-created", limit: int | None = None) -> list[Row]:
+        """Return the records that match a filter, newest first by default.
+
+        `sort` is a field, a config key or a metric; a leading `-` sorts in descending order.
+        """
+        return [Row(*row) for row in self._select(_COLUMNS, text, sort, limit)]
+
+    def query_groups(self, text: str = "", *, sort: str = "-created") -> list[list[int]]:
+        """Return the ids of the matching records, grouped into runs that differ only in their seed.
+
+        A group is at the position of its first record.
+        """
+        groups: dict[tuple[str, str], list[int]] = {}
+        for number, fold, kind in self._select("r.id, r.fold_hash, r.kind", text, sort, None):
+            groups.setdefault((fold or str(number), kind), []).append(number)
+        return list(groups.values())
+
+    def query_ids(self, text: str = "", *, sort: str = "-created") -> list[int]:
+        """Return the ids of the matching records, in order."""
+        return [row[0] for row in self._select("r.id", text, sort, None)]
+
+    def load(self, ids: Sequence[int]) -> list[Row]:
+        """Return records by their ids, in the same order."""
+        found = {
+            row[0]: Row(*row)
+            for row in self._for_records(f"SELECT {_COLUMNS} FROM records r WHERE r.id IN ({{}})", ids)
+        }
+        return [found[number] for number in ids if number in found]
+
+    def _select(self, columns: str, text: str, sort: str, limit: int | None) -> list[Sequence[Any]]:
+        condition = compile_filter(text, self)
+        params = dict(condition.params)
+        order = self._order(sort)
+        inside = " OR ".join(
+            f"r.path = :root{place} OR r.path LIKE :below{place} ESCAPE '\\'" for place in range(len(self.roots))
+        )
+        for place, root in enumerate(self.roots):
+            escaped = re.sub(r"([\\%_])", r"\\\1", str(root).rstrip("/"))
+            params |= {f"root{place}": str(root), f"below{place}": f"{escaped}/%"}
+        sql = f"SELECT {columns} FROM records r {order[0]} WHERE ({inside}) AND r.site = :site AND {condition.sql}"
+        sql += f" ORDER BY {order[1]}" + (f" LIMIT {int(limit)}" if limit is not None else "")
+        return self._store.query(sql, params | {"site": self._site})
+
+    def _order(self, sort: str) -> tuple[str, str]:
+        """Return a join and an ORDER BY clause."""
+        name, direction = sort.removeprefix("-"), "DESC" if sort.startswith("-") else "ASC"
+        last = ", r.started DESC, r.name DESC"
+        if name in SORTED:
+            return "", f"{SORTED[name]} IS NULL, {SORTED[name]} {direction}{last}"
+        if metrics := self.find_metrics(name):
+            join = f"LEFT JOIN metrics s ON s.record = r.id AND s.metric = {metrics[0]}"
+            return join, f"s.at_best IS NULL, s.at_best {direction}{last}"
+        if keys := self.find_keys(name):
+            join = f"LEFT JOIN config s ON s.record = r.id AND s.key = {keys[0]}"
+            return join, f"s.number IS NULL, s.number {direction}, s.text {direction}{last}"
+        hint = did_you_mean(name, SORTED) or self.suggest(name)
+        raise AlchemyError(f"cannot sort by {name!r}: no record has such a config key or metric", hint=hint)
+
+    def config(self, rows: Iterable[Row]) -> dict[int, dict[str, str]]:
+        """Return the config of each record: `{record id: {key: text}}`."""
+        found: dict[int, dict[str, str]] = {row.id: {} for row in rows}
+        sql = "SELECT c.record, n.name, c.text FROM config c JOIN names n ON n.id = c.key WHERE c.record IN ({})"
+        for record, key, text in self._for_records(sql, found):
+            found[record][key] = text
+        return found
+
+    def config_values(self, rows: Iterable[Row], key: str) -> dict[int, str]:
+        """Return the value of one config key, which may be shortened, for each record that has it."""
+        keys = self.find_keys(key)
+        if not keys:
+            return {}
+        sql = f"SELECT c.record, c.text FROM config c WHERE c.key IN ({_join(keys)}) AND c.record IN ({{}})"
+        return dict(self._for_records(sql, {row.id for row in rows}))
+
+    def metrics(self, rows: Iterable[Row]) -> dict[int, dict[str, Mapping[str, Any]]]:
+        """Return the metrics of each record and of its tests: `{record id: {metric: {last, at_best, ..}}}`."""
+        rows = list(rows)
+        found: dict[int, dict[str, Mapping[str, Any]]] = {row.id: {} for row in rows}
+        sql = "SELECT m.record, n.name, m.last, m.at_best, m.lowest, m.highest, m.points FROM metrics m "
+        sql += "JOIN names n ON n.id = m.metric WHERE m.record IN ({})"
+        parents = {row.name: row.id for row in rows}
+        owner = {row.id: row.id for row in rows}
+        tests = self._tests_of(parents)
+        owner |= tests
+        for record, name, *values in self._for_records(sql, owner):
+            summary = dict(zip(("last", "at_best", "lowest", "highest", "points"), values))
+            own = owner[record] == record
+            if own or name not in found[owner[record]]:
+                found[owner[record]][name] = summary
+        return found
+
+    def _tests_of(self, parents: Mapping[str, int]) -> dict[int, int]:
+        """Return the tests of training runs, oldest first: `{record id of the test: record id of the run}`."""
+        found: dict[int, int] = {}
+        names = list(parents)
+        for start in range(0, len(names), CHUNK):
+            part = {f"n{place}": name for place, name in enumerate(names[start : start + CHUNK])}
+            marks = ", ".join(f":{name}" for name in part)
+            sql = f"SELECT id, parent FROM records WHERE kind = 'test' AND parent IN ({marks}) ORDER BY started DESC"
+            found |= {record: parents[parent] for record, parent in self._store.query(sql, part)}
+        return found
+
+    def curve(self, row: Row, metric: str) -> list[Bucket]:
+        """Return the curve of a metric in at most 2000 buckets; an empty list if the record has no such metric."""
+        metrics = self.find_metrics(metric)
+        sql = "SELECT data FROM curves WHERE record = :record AND metric = :metric ORDER BY level"
+        for number in metrics:
+            for (data,) in self._store.query(sql, {"record": row.id, "metric": number}):
+                if len(data) <= MAX_BUCKETS * 40:
+                    return unpack(data)
+        try:
+            curves = read_curves(row.folder / "metrics.jsonl").metrics
+        except OSError:
+            return []
+        return to_buckets(curves[metric]) if metric in curves else []
+
+    def find(self, name: str) -> Row:
+        """Return the record that a name stands for.
+
+        A name is a path, a unique prefix of an id, `last`, `last~2`, `best(dev/f1)` or `best(dev/f1, tag:trec)`.
+        """
+        if match := _LAST.fullmatch(name):
+            return self._newest(int(match[1] or 0))
+        if match := _BEST.fullmatch(name):
+            return self.best(match[1], match[2] or "")
+        path = os.path.abspath(name)
+        rows = self._where("r.path = :path", {"path": path})
+        if not rows:
+            escaped = re.sub(r"([\\%_])", r"\\\1", name)
+            rows = self._where("r.name LIKE :name ESCAPE '\\'", {"name": f"{escaped}%"})
+            rows = [row for row in rows if row.name == name] or rows
+        if len(rows) == 1:
+            return rows[0]
+        if rows:
+            shown = ", ".join(sorted(row.name for row in rows)[:5])
+            more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+            raise AlchemyError(f"{name!r} matches {len(rows)} records: {shown}{more}", hint="use a longer prefix")
+        raise AlchemyError(f"record not found: {name!r}", hint="`alchemy ls` lists all records")
+
+    def best(self, metric: str, text: str = "") -> Row:
+        """Return the record with the best value of a metric among the records that match a filter.
+
+        Metrics whose name contains `loss`, `error` or similar are minimized, unless a record monitors them otherwise.
+        """
+        if not self.find_metrics(metric):
+            raise AlchemyError(f"no record has a metric {metric!r}", hint=self.suggest(metric))
+        lowest = _MINIMIZED.search(metric.lower()) is not None
+        values = self.metrics(rows := self.query(text))
+        scored = [(row, values[row.id][metric]["at_best"]) for row in rows if metric in values[row.id]]
+        scored = [(row, value) for row, value in scored if value is not None]
+        if not scored:
+            raise AlchemyError(f"no record that matches {text.strip()!r} has a value of {metric}")
+        return (min if lowest else max)(scored, key=lambda pair: pair[1])[0]
+
+    def _newest(self, skip: int) -> Row:
+        rows = self.query("kind:train", limit=skip + 1)
+        if len(rows) <= skip:
+            found = f"only {len(rows)} training runs" if rows else "no training run"
+            raise AlchemyError(f"there is {found} below {', '.join(map(str, self.roots))}")
+        return rows[skip]
+
+    def _where(self, condition: str, params: Mapping[str, Any]) -> list[Row]:
+        sql = f"SELECT {_COLUMNS} FROM records r WHERE r.site = :site AND {condition}"
+        return [Row(*row) for row in self._store.query(sql, {**params, "site": self._site})]
+
+    def names(self) -> dict[str, int]:
+        """Return all config keys and metrics, with their numbers in the database."""
+        if self._names is None:
+            self._names = dict(self._store.query("SELECT name, id FROM names"))  # type: ignore[arg-type]
+        return self._names
+
+    def find_keys(self, name: str) -> list[int]:
+        """Return the numbers of a config key, or of all keys that end with `.name`."""
+        names = self.names()
+        found = [names[name]] if name in names else [names[key] for key in names if key.endswith(f".{name}")]
+        if not found:
+            return []
+        sql = f"SELECT DISTINCT key FROM config WHERE key IN ({_join(found)})"
+        return [key for (key,) in self._store.query(sql)]
+
+    def find_metrics(self, name: str) -> list[int]:
+        number = self.names().get(name)
+        if number is None or not self._store.query(f"SELECT 1 FROM metrics WHERE metric = {number} LIMIT 1"):
+            return []
+        return [number]
+
+    def metric_names(self) -> list[str]:
+        sql = "SELECT name FROM names n WHERE EXISTS (SELECT 1 FROM metrics m WHERE m.metric = n.id) ORDER BY name"
+        return [name for (name,) in self._store.query(sql)]
+
+    def suggest(self, name: str) -> str:
+        known = self.names()
+        return did_you_mean(name, [*known, *{key.rpartition(".")[2] for key in known}])
+
+    def text_match(self, column: str, param: str) -> str:
+        return self._store.text_match(column, param)
+
+    def _for_records(self, sql: str, records: Iterable[int]) -> Iterator[Any]:
+        numbers = list(records)
+        for start in range(0, len(numbers), CHUNK):
+            yield from self._store.query(sql.format(_join(numbers[start : start + CHUNK])))
+
+
+def _join(numbers: Iterable[int]) -> str:
+    return ", ".join(str(int(number)) for number in numbers)

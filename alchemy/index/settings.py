@@ -1,0 +1,60 @@
+"""Project-wide settings in `.alchemy/config.toml`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.files import home, read_bytes
+
+NAME = "config.toml"
+
+
+class Settings(NamedTuple):
+    """The settings of a project; `home` is its `.alchemy` folder."""
+
+    home: Path
+    roots: tuple[Path, ...]
+    columns: tuple[str, ...] = ()
+    mail: dict[str, Any] = {}
+
+
+def load_settings() -> Settings:
+    """Read the settings of the project that contains the working directory; the defaults apply without a file."""
+    folder = home()
+    path = folder / NAME
+    try:
+        table = tomllib.loads(read_bytes(path).decode("utf-8"))
+    except FileNotFoundError:
+        table = {}
+    except (OSError, ValueError) as error:
+        raise AlchemyError(f"{path} cannot be read: {error}") from error
+    project = folder.parent
+    for key in table:
+        if key not in ("roots", "ls", "mail"):
+            hint = did_you_mean(key, ("roots", "ls", "mail")) or "expected roots, [ls] or [mail]"
+            raise AlchemyError(f"unknown key {key!r}", where=str(path), hint=hint)
+    roots = _strings(path, table, "roots") or (".",)
+    return Settings(
+        folder,
+        tuple(Path(os.path.abspath(project / os.path.expanduser(root))) for root in roots),
+        _strings(path, _table(path, table, "ls"), "columns"),
+        _table(path, table, "mail"),
+    )
+
+
+def _table(path: Path, table: dict[str, Any], key: str) -> dict[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise AlchemyError(f"expected a table [{key}]", where=str(path))
+    return found
+
+
+def _strings(path: Path, table: dict[str, Any], key: str) -> tuple[str, ...]:
+    found = table.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise AlchemyError(f"{key} must be a list of strings", where=str(path))
+    return tuple(found)
