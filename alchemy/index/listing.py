@@ -15,6 +15,7 @@ from alchemy.index.record_index import RecordIndex, Row
 MAX_CHANGED = 4  # columns for config keys that differ
 # keys that differ between runs but do not describe the experiment
 _HIDDEN_KEYS = ("seed", "tag")
+_OF_FIRST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a folded line shows the first run's
 Value = float | str | None
 
 
@@ -61,10 +62,7 @@ def build_listing(
     limit: int | None = 30,
 ) -> Listing:
     """List the records that match a filter. Without `columns`, they are chosen by what differs between the records."""
-    if fold:
-        groups = index.query_groups(text, sort=sort)
-    else:
-        groups = [[number] for number in index.query_ids(text, sort=sort)]
+    groups = index.query_groups(text, sort=sort, fold=fold)
     total = sum(map(len, groups))
     chosen = groups if limit is None else groups[:limit]
     rows = {row.id: row for row in index.load([number for group in chosen for number in group])}
@@ -72,10 +70,14 @@ def build_listing(
     values = _Values(index, list(rows.values()))
     names = list(columns) if columns else _choose_columns(runs, values)
     getters = {name: values.getter(name) for name in names}
-    lines = [
-        Line(group, {name: summarize([get(row) for row in group]) for name, get in getters.items()}) for group in runs
-    ]
+    lines = [Line(group, {name: _cell(name, get, group) for name, get in getters.items()}) for group in runs]
     return Listing(names, lines, total, sum(map(len, runs)))
+
+
+def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
+    if name == "runs":
+        return Cell(float(len(group)))
+    return summarize([get(row) for row in (group[:1] if name in _OF_FIRST else group)])
 
 
 def summarize(values: Sequence[Value]) -> Cell:

@@ -91,8 +91,12 @@ class RecordIndex:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, roots: Sequence[str | Path] = (), *, progress: Progress | None = None) -> Iterator[RecordIndex]:
+    def open(
+        cls, roots: Sequence[str | Path] = (), *, rebuild: bool = False, progress: Progress | None = None
+    ) -> Iterator[RecordIndex]:
         """Open the index of the project, or of `roots`, and bring it up to date with the record folders.
+
+        With `rebuild`, all records are read again.
 
         A database that fails is replaced by a temporary one, with a warning: the index never prevents a command.
         """
@@ -102,6 +106,8 @@ class RecordIndex:
         try:
             index = cls(store, settings, chosen)
             try:
+                if rebuild:
+                    store.clear()
                 index.changes = synchronize(store, chosen, site=index._site, progress=progress)
             except sqlite3.Error as error:
                 store.close()
@@ -125,19 +131,15 @@ class RecordIndex:
         """
         return [Row(*row) for row in self._select(_COLUMNS, text, sort, limit)]
 
-    def query_groups(self, text: str = "", *, sort: str = "-created") -> list[list[int]]:
-        """Return the ids of the matching records, grouped into runs that differ only in their seed.
+    def query_groups(self, text: str = "", *, sort: str = "-created", fold: bool = True) -> list[list[int]]:
+        """Return the ids of the matching records; with `fold`, group runs that differ only in their seed.
 
         A group is at the position of its first record.
         """
         groups: dict[tuple[str, str], list[int]] = {}
-        for number, fold, kind in self._select("r.id, r.fold_hash, r.kind", text, sort, None):
-            groups.setdefault((fold or str(number), kind), []).append(number)
+        for number, key, kind in self._select("r.id, r.fold_hash, r.kind", text, sort, None):
+            groups.setdefault((key if fold and key else str(number), kind), []).append(number)
         return list(groups.values())
-
-    def query_ids(self, text: str = "", *, sort: str = "-created") -> list[int]:
-        """Return the ids of the matching records, in order."""
-        return [row[0] for row in self._select("r.id", text, sort, None)]
 
     def load(self, ids: Sequence[int]) -> list[Row]:
         """Return records by their ids, in the same order."""

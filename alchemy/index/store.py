@@ -30,6 +30,7 @@ class Store(Protocol):
     def insert(self, sql: str, params: Mapping[str, Any]) -> int: ...
     def transaction(self) -> contextlib.AbstractContextManager[None]: ...
     def text_match(self, column: str, param: str) -> str: ...
+    def clear(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -87,8 +88,11 @@ class SqliteStore:
     def _prepare(self) -> None:
         """Create the tables, or recreate them if they are from another version."""
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == VERSION:
-            return
+        if version != VERSION:
+            self.clear()
+
+    def clear(self) -> None:
+        """Remove all tables, whatever version they are from, and create empty ones."""
         with self.transaction():
             tables = self.query("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
             shadows = tuple(f"{name}_" for name, sql in tables if "VIRTUAL" in (sql or ""))

@@ -1,0 +1,50 @@
+"""`alchemy index`: update or rebuild the index of records."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from alchemy.cli.options import Command, Parser
+
+if TYPE_CHECKING:
+    from alchemy.index.sync import Progress
+
+EXAMPLES = """examples:
+  alchemy index                         # update the index; other commands do this too
+  alchemy index --rebuild               # read all records again
+  alchemy index ../other-project        # look in another folder as well"""
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument("roots", nargs="*", metavar="DIR", help="folders to look in (default: the project)")
+    parser.add_argument("--rebuild", action="store_true", help="read all records again, even unchanged ones")
+
+
+def _main(args: argparse.Namespace) -> int:
+    from alchemy.index.record_index import RecordIndex
+
+    begin = time.monotonic()
+    with RecordIndex.open(args.roots, progress=show_progress(), rebuild=args.rebuild) as index:
+        total, changes = len(index.query()), index.changes
+    changed = f"{changes.added} added, {changes.updated} updated, {changes.removed} removed"
+    print(f"{total} records: {changed} in {time.monotonic() - begin:.1f} s")
+    return 0
+
+
+def show_progress() -> Progress | None:
+    """Return a function that shows the progress of indexing on a terminal, once it takes longer than a second."""
+    if not sys.stderr.isatty():
+        return None
+    begin = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        if time.monotonic() - begin > 1.0:
+            print(f"\rindexing {done}/{total} records", end="" if done < total else "\r\x1b[K", file=sys.stderr)
+
+    return show
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)
