@@ -1,0 +1,1 @@
+"""What is computed from records: differences, statistics, comparisons, plots, tables and mail."""
