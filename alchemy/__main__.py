@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 
 def main() -> int:
     """Run the command. Imports happen here, so that Ctrl-C during an import exits without a traceback."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise, SIGINT is ignored on purpose
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise, the caller chose to ignore SIGINT
         signal.signal(signal.SIGINT, _interrupt)
     sys.excepthook = _print_exception
     try:
@@ -20,7 +20,7 @@ def main() -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, or exit during an import, where libraries may swallow or replace the exception.
+    """Raise KeyboardInterrupt; during an import, exit instead, because libraries may swallow the exception.
 
     A run installs its own signal handler.
     """
@@ -40,6 +40,6 @@ def _print_exception(kind: type[BaseException], error: BaseException, trace: Tra
     sys.stderr.write(hide("".join(traceback.format_exception(kind, error, trace))))
 
 
-# guarded: spawned workers import the main module again
+# the guard is needed because spawned workers import the main module again
 if __name__ == "__main__":
     sys.exit(main())

@@ -19,7 +19,7 @@ class AccumulationWindow:
     def __init__(self, run: Run, name: str = "") -> None:
         self.run, self.name = run, name
         self.updates = 0
-        self.fresh = True  # no loss yet: existing gradients were computed before training
+        self.fresh = True  # whether no loss has been added yet, so existing gradients are from before training
         self.finite: Tensor | None = None  # the flag from the last update, still on the device
         self.clear()
 
@@ -61,7 +61,7 @@ class AccumulationWindow:
     def differentiate(self, loss: Tensor, start: Tensor) -> None:
         """Backpropagate a loss, scaled by `start`, into the parameters of a single named optimizer.
 
-        Other parts of the graph are kept, so another loss can use them.
+        The rest of the graph is not freed, so another loss can still use it.
         """
         inputs = [param for param in self.optim.params if param.requires_grad]
         if not inputs:  # all parameters are frozen, perhaps temporarily

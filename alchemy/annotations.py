@@ -1,4 +1,4 @@
-"""Check values against annotations, which are read as text, in the static check and when a part is built."""
+"""Check values against type annotations given as text, in the static check and when a part is built."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from alchemy.constraints import CONSTRAINTS, Constraint, describe_limits
 from alchemy.errors import did_you_mean
 
 Schema = dict[str, Any]
-_Violations = Iterator[tuple[str, object, Constraint]]  # the place, the value, and the limit it violates
+_Violations = Iterator[tuple[str, object, Constraint]]  # the key, the value, and the limit it violates
 
 _SCALARS: dict[str, tuple[type, ...]] = {
-    "int": (numbers.Integral,),  # including numpy numbers, which code may pass
+    "int": (numbers.Integral,),  # includes NumPy numbers, which callers may pass
     "float": (numbers.Real,),
     "complex": (numbers.Complex,),
     "str": (str,),
@@ -53,7 +53,7 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class _Type:
-    """The values that an annotation allows; this base class, used for unknown types, allows anything."""
+    """The values that an annotation allows. The base class is used for unknown types and allows anything."""
 
     text: str
 
@@ -273,7 +273,7 @@ def fits(value: object, annotation: str, default: str = "") -> bool:
 
 
 def _matches_default(value: object, default: str) -> bool:
-    """Return whether a scalar has the type of the default, in case the annotation is wrong (`ratio: int = 0.5`)."""
+    """Return whether a scalar has the type of the default value; the annotation may be wrong (`ratio: int = 0.5`)."""
     try:
         return type(ast.literal_eval(default)) is type(value) and not isinstance(value, list | dict)
     except (ValueError, SyntaxError, MemoryError):
@@ -281,7 +281,7 @@ def _matches_default(value: object, default: str) -> bool:
 
 
 def find_mismatches(name: str, value: object, annotation: str, default: str = "") -> list[tuple[str, str]]:
-    """Return what is wrong with a value as a list of (message, hint) pairs, which is empty if it matches.
+    """Return the problems with a value as a list of (message, hint) pairs; empty if the value is valid.
 
     >>> find_mismatches("period", 0, "Annotated[int, Ge(1)]")
     [('period must be at least 1, not 0', '')]
@@ -293,7 +293,7 @@ def find_mismatches(name: str, value: object, annotation: str, default: str = ""
     if _parse(annotation, limits=False).fits(value):
         # if there are several bounds, the hint lists them all; a rule that starts with "not" needs no hint
         several = annotation.count("(") - annotation.count("Finite(") > 1
-        hint = f"give {describe(annotation)}" if several else ""
+        hint = f"use {describe(annotation)}" if several else ""
         rows = [
             (f"{spot} must {limit.rule}", "")
             if limit.rule.startswith("not ")
@@ -315,7 +315,7 @@ def find_mismatches(name: str, value: object, annotation: str, default: str = ""
 
 
 def _format_value(value: object) -> str:
-    """Format a value as in a config, with its type in words."""
+    """Format a value for a message, with its type in words where helpful."""
     text = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
     match value:
         case bool():
@@ -330,7 +330,7 @@ def _format_value(value: object) -> str:
 
 
 def _suggest_fix(value: object, kind: _Type) -> str:
-    """Return a hint for common mistakes: a quoted number, a number for a boolean, a single value for a list."""
+    """Return a hint for common mistakes: a quoted number, 0 or 1 for a boolean, a single value instead of a list."""
     if isinstance(value, str):
         literal = {"true": True, "false": False}.get(value.lower(), _number(value))
         if literal is not None and kind.fits(literal):
@@ -362,7 +362,7 @@ def describe(annotation: str) -> str:
 
 
 def schema_of(annotation: str) -> Schema:
-    """Convert an annotation to a JSON schema; if JSON cannot express it, the schema is empty and allows anything."""
+    """Convert an annotation to a JSON schema; if it cannot be expressed, the schema is empty and allows anything."""
     return _parse(annotation).schema()
 
 
@@ -382,7 +382,7 @@ def names_path(annotation: str) -> bool:
 
 
 def is_constrained(annotation: str) -> bool:
-    """Return whether an annotation restricts values by choices or limits."""
+    """Return whether an annotation limits the allowed values with a Literal or with constraints."""
     return "Literal[" in annotation or "Annotated[" in annotation
 
 

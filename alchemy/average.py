@@ -17,9 +17,9 @@ from alchemy.registry import Registrable, build, construct
 
 
 class Average(Registrable):
-    """Base class for weight averages, which are used in evaluations and saved models. A subclass defines `share`.
+    """Base class for weight averages, which replace the weights in evaluations and saved models.
 
-    Averaging starts after `start` updates and then includes every `every`-th update.
+    Averaging starts after `start` updates and includes the weights every `every` updates. Subclasses define `share`.
     """
 
     def __init__(self, *, start: NonNegativeInt = 0, every: PositiveInt = 1) -> None:
@@ -34,7 +34,7 @@ class Average(Registrable):
         raise NotImplementedError(f"{type(self).__name__} must define share(self, updates)")
 
     def after_update(self, update: int) -> None:
-        """Called with the number of updates made so far."""
+        """Called after every update, with the number of updates so far."""
         if update < self.start or (update - self.start) % self.every:
             return
         if self.run.model.module is not self._module:
@@ -45,7 +45,7 @@ class Average(Registrable):
 
     def _begin(self) -> None:
         if self._shadow is not None and self.updates:
-            logger.warning("the parameters of the model were replaced: restarting their average")
+            logger.warning("the model's parameters were replaced: restarting the average")
         self._module, self.updates = self.run.model.module, 0
         self._shadow = Shadow(self.run.model.named_parameters())
 
@@ -89,7 +89,10 @@ class EMA(Average):
 
 @Average.register()
 class SWA(Average):
-    """The mean of the weights after `start`, which is a number of updates or a fraction of all updates."""
+    """Stochastic weight averaging: the mean of the weights after `start`.
+
+    `start` is a number of updates or a fraction of all updates.
+    """
 
     def __init__(
         self, *, start: NonNegativeInt | Annotated[float, Ge(0), Lt(1)] = 0.75, every: PositiveInt = 1
@@ -112,7 +115,7 @@ class SWA(Average):
 
 
 def build_average(run: Run) -> Average | NoAverage:
-    """Build the average from `[ema]`, by default EMA. Build the schedule first: it sets the length of training."""
+    """Build the average from `[ema]`, by default EMA; build the schedule first, which sets the length of training."""
     table = run.cfg.get("ema")
     if table is None:
         return NoAverage()

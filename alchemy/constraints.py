@@ -1,6 +1,6 @@
 """Limits on values, declared in signatures: `period: Annotated[int, Ge(1)]`, or `period: PositiveInt` for short.
 
-The static check, the constructor and the docs read these limits; `ast` can read their literal arguments.
+The static check, the constructors and the docs use these limits. Their arguments are literals, so `ast` can read them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Constraint:
 
 
 class _Bound(Constraint):
-    """A bound on a number, which NaN always violates."""
+    """A bound on a number. NaN violates every bound."""
 
     words: ClassVar[str]
     sign: ClassVar[str]
@@ -156,7 +156,7 @@ class PathName(Constraint):
 
 
 class Inside(PathName):
-    """A path that does not leave the folder it is relative to."""
+    """A relative path that stays inside its base folder."""
 
     rule, short = "be a relative path without '..' or a NUL character", "relative path"
 
@@ -166,7 +166,7 @@ class Inside(PathName):
 
 
 class FileName(Inside):
-    """The name of a file or folder, without its parent folder."""
+    """The name of a file or folder, without a parent folder."""
 
     rule, short = "be a name without '/'", "name"
 
@@ -179,7 +179,7 @@ class LogFormat(Constraint):
     """A loguru format limited to log message fields, because `str.format` could access any object by attribute."""
 
     rule, short = (
-        "have only fields of a log message: {time}, {level}, {name}, {message}, {extra[key]}, ..",
+        "contain only log message fields: {time}, {level}, {name}, {message}, {extra[key]}, ..",
         "log format",
     )
     _field = re.compile(
@@ -198,7 +198,7 @@ class LogFormat(Constraint):
 class DateFormat(Constraint):
     """The time format inside a log format."""
 
-    rule, short = "have no braces", "date format"
+    rule, short = "not contain braces", "date format"
 
     def holds(self, value: str) -> bool:
         return not {*value} & {*"{}"}

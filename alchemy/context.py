@@ -1,4 +1,4 @@
-"""The current run, the objects it owns, and access to it from anywhere."""
+"""The current run, the objects it owns, and functions that return it from anywhere."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ class Limits:
 
 @dataclass
 class StopRequest:
-    """A request to end the loop. A request from one process takes effect once all processes know about it."""
+    """A request to end the loop. A request from one process takes effect once it has been sent to all processes."""
 
-    reason: str | None = None  # known to all processes; the first reason wins
-    signal: int | None = None  # known to all processes
-    own_reason: str | None = None  # known to this process only
-    own_signal: int = 0  # known to this process only
+    reason: str | None = None  # the same in all processes; the first reason wins
+    signal: int | None = None  # the same in all processes
+    own_reason: str | None = None  # not yet sent to the other processes
+    own_signal: int = 0  # not yet sent to the other processes
 
     @property
     def is_made(self) -> bool:
-        """Whether the loop should end at the next step boundary, because of a signal or a reason."""
+        """Whether the loop should end at the next step boundary."""
         return self.signal is not None or self.reason is not None
 
     @property
     def text(self) -> str:
-        """The reason why the run ended before its schedule did."""
+        """The reason why the run ended early."""
         return self.reason or "" if self.signal is None else f"signal {self.signal}: ended at the next step"
 
 
@@ -188,7 +188,7 @@ class Run(Members):
 
     @property
     def tokens(self) -> float:
-        """Tokens seen in training: the `tokens` output of the model if it has one, otherwise the count of its loss."""
+        """The number of training tokens so far, from the model's `tokens` output if it has one, else from its loss."""
         open_scopes = [scope.sums() for scope in self.metrics.open_scopes()]
         tokens = sum(sums["tokens"][0] for sums in open_scopes if "tokens" in sums)
         tokens = tokens or sum(sums["loss"][1] for sums in open_scopes if "loss" in sums)
@@ -214,7 +214,7 @@ class Run(Members):
         return self.in_loop
 
     def stop_together(self, reason: str) -> None:
-        """Stop the loop for a reason that all processes know."""
+        """Stop the loop for a reason that is the same in all processes."""
         self.stop_request.reason = self.stop_request.reason or reason
 
     def agree(self, numbers: Sequence[float] = ()) -> list[float]:
@@ -278,7 +278,7 @@ class Run(Members):
 
     @property
     def moment(self) -> str:
-        """When an evaluation takes place: `epoch 3/12`, plus the update if within an epoch; empty outside training."""
+        """The time of an evaluation: `epoch 3/12`, plus the update if within an epoch; empty outside training."""
         sched = self.train_sched
         if sched is None:
             return ""
@@ -322,7 +322,7 @@ class Run(Members):
                 log(numbers, at)
             except Exception as error:
                 name = type(getattr(log, "__self__", log)).__name__
-                self.warn_once("{} failed to log, training continues: {!r}", name, error)
+                self.warn_once("{} failed to log; training continues: {!r}", name, error)
         self.progress.tracking_seconds += time.perf_counter() - begin
 
     def warn_once(self, text: str, name: str, error: Exception) -> None:
@@ -344,7 +344,7 @@ _in_worker: dict[int, SymbolTbl] = {}
 
 
 def _enclosing_run() -> Run | None:
-    """Return the enclosing run, which a fork may have inherited; in a new thread, return the only live run."""
+    """Return the enclosing run, possibly inherited by a fork; in a new thread, the only active run."""
     run = _current.get()
     return _live[0] if run is None and len(_live) == 1 else run
 
@@ -364,7 +364,7 @@ def current_run() -> Run:
 
 
 def sym_tbl() -> SymbolTbl:
-    """Return the symbol table of the current run (in a new thread, the only live run), or an empty table."""
+    """Return the symbol table of the current run (in a new thread, the only active run), or an empty table."""
     run = _enclosing_run()
     if run is None:
         return _idle
@@ -380,7 +380,7 @@ def _worker_table(run: Run) -> SymbolTbl:
 
 
 def new_scope(function: Callable[..., Any] | None = None) -> Any:
-    """Open a frame of local symbols: `with new_scope():`, or a decorator with or without parentheses."""
+    """Open a frame for local symbols; a context manager, or a decorator with or without parentheses."""
     if function is None:
         return _scope()
 

@@ -59,7 +59,7 @@ class AlchemyError(Exception):
 
 
 class ConfigError(AlchemyError):
-    """All problems in a config, reported together."""
+    """Raised for an invalid config; reports all of its problems together."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)
@@ -71,13 +71,13 @@ class Refused(AlchemyError):
 
 
 class RunFailed(AlchemyError):
-    """A run failed for a reason other than its config, such as a lost worker or a missing device."""
+    """Raised if a run fails for a reason other than its config, such as a lost worker or a missing device."""
 
     exit_code = 1
 
 
 class BadSample(AlchemyError):
-    """A row of a batch is invalid; code that knows which samples are in the batch adds the location with `place`."""
+    """Raised if a row of a batch is invalid; the caller, which has the sample ids, adds the location with `place`."""
 
     def __init__(self, message: str, *, row: int, section: str = "", hint: str = "") -> None:
         super().__init__(message, section=section, hint=hint)
@@ -89,19 +89,19 @@ class BadSample(AlchemyError):
 
 
 class MissingKey(AlchemyError, KeyError):
-    """A symbol is not set."""
+    """Raised if a symbol is not set."""
 
 
 class MissingField(AlchemyError, KeyError):
-    """A batch, a sample or the outputs of a model lack the requested field."""
+    """Raised if a batch, a sample or the model outputs lack a requested field."""
 
 
 class KeyExists(AlchemyError, KeyError):
-    """A symbol is already set."""
+    """Raised if a symbol is already set."""
 
 
 class NoFrame(AlchemyError):
-    """A local symbol was used outside any scope."""
+    """Raised if a local symbol is used outside a scope."""
 
 
 def _rebuild(kind: type[AlchemyError], args: tuple[object, ...], state: dict[str, object]) -> AlchemyError:
@@ -150,7 +150,8 @@ def recognize(error: BaseException) -> AlchemyError | None:
     if type(error) is KeyError and error.args and isinstance(error.args[0], str):
         return _explain_key(error.args[0], error.__traceback__, where)
     if isinstance(error, AttributeError) and "before Module.__init__() call" in text:
-        return AlchemyError("the constructor sets a layer before super().__init__()", where=where, hint="call it first")
+        message = "the constructor assigns a layer before super().__init__()"
+        return AlchemyError(message, where=where, hint="call it first")
     target = _TARGET.search(text) if isinstance(error, IndexError) else None
     if target is not None:
         hint = "classes are numbered from 0: check the labels and the number of classes of the model"
@@ -177,7 +178,7 @@ def _explain_key(key: str, trace: TracebackType | None, where: str) -> MissingFi
 
 
 def is_library(file: str) -> bool:
-    """Whether a file belongs to alchemy, Python or an installed package rather than to a project."""
+    """Return whether a file belongs to alchemy, Python or an installed package rather than to a project."""
     return file.startswith((_OURS, _PYTHON, "<")) or "site-packages" in file or "dist-packages" in file
 
 

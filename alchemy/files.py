@@ -139,10 +139,10 @@ def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
 def recover_folder(target: Path, *, alone: bool = False) -> None:
     """Clean up after killed writers of `target` and restore the old folder if necessary.
 
-    `alone` means that no writer can be active; otherwise a writer counts as dead if its process has ended.
+    With `alone`, no writer can be active; otherwise, a writer is considered dead if its process has ended.
     """
     candidates = target.parent.glob(f".{glob.escape(target.name)}.*")
-    rooms = [path for path in candidates if not path.is_symlink()]  # writers create folders; a link may lead anywhere
+    rooms = [path for path in candidates if not path.is_symlink()]  # writers create folders; a link may point anywhere
     dead = [room for room in rooms if alone or _is_dead(room.name.removeprefix(_owner(target)).partition(".")[0])]
     former = target.with_name(f".{target.name}.old")  # earlier versions used it for all writers
     for room in dead:
@@ -169,7 +169,7 @@ def _swap(new: Path, target: Path) -> None:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
                 _put_back(new.parent, target)
                 raise
-            # another writer was faster: replace its folder as well
+            # another writer was faster: replace its folder too
 
 
 def _put_back(room: Path, target: Path) -> None:
@@ -225,7 +225,7 @@ def sync_folder(folder: str | Path) -> None:
 
 
 def is_same(one: str | Path, other: str | Path) -> bool:
-    """Whether two paths refer to the same file, including hard links."""
+    """Return whether two paths refer to the same file, including hard links."""
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 

@@ -17,7 +17,7 @@ _Rule = Callable[..., Iterator[Violation]]
 
 
 def find_violations(dotted: str, values: Mapping[str, object]) -> Iterator[Violation]:
-    """Yield the rules that the arguments of a part's constructor violate; each argument must be valid on its own."""
+    """Yield the rules that a part's constructor arguments violate; each argument must already be valid on its own."""
     for rule in RULES.get(dotted, ()):
         keys = _keys(rule)
         if all(key in values for key, required in keys.items() if required):
@@ -41,18 +41,18 @@ def _check_time(hours: float, minutes: float, seconds: float) -> Iterator[Violat
 def _check_warmup(num_warmup_steps: float) -> Iterator[Violation]:
     if num_warmup_steps > 1 and num_warmup_steps % 1:
         text = f"num_warmup_steps = {num_warmup_steps} is neither a fraction of training nor an integer"
-        yield "num_warmup_steps", text, f"write a share below 1, or {round(num_warmup_steps)}"
+        yield "num_warmup_steps", text, f"use a fraction below 1, or {round(num_warmup_steps)}"
 
 
 def _check_window(window: int | None, period: int) -> Iterator[Violation]:
     if window is not None and period != 1:
-        yield "window", f"window = {window} and period = {period} are both set", "give period or window, not both"
+        yield "window", f"window = {window} and period = {period} are both set", "set period or window, not both"
 
 
 def _check_cosine(t_max: int | None, restarts: int | None, t_0: int | None) -> Iterator[Violation]:
     given = [key for key, value in {"t_max": t_max, "restarts": restarts, "t_0": t_0}.items() if value]
     if len(given) > 1:
-        yield given[-1], "Cosine takes one of t_max, restarts and t_0", "remove the others"
+        yield given[-1], "Cosine accepts only one of t_max, restarts and t_0", "remove the others"
 
 
 def check_monitor_name(monitor: str) -> Iterator[Violation]:
@@ -71,12 +71,12 @@ def _check_optional_monitor(monitor: str) -> Iterator[Violation]:
 
 def _check_freeze_range(start: int, until: int | None) -> Iterator[Violation]:
     if until is not None and until <= start:
-        yield "until", f"start is {start} and until is {until}", "give updates, with start before until"
+        yield "until", f"until = {until} must be greater than start = {start}", ""
 
 
 def _check_nesterov(nesterov: bool, momentum: float, dampening: float) -> Iterator[Violation]:
     if nesterov and (not momentum or dampening):
-        yield "nesterov", "nesterov needs momentum and no dampening", "set momentum = 0.9, or remove nesterov"
+        yield "nesterov", "nesterov requires momentum and zero dampening", "set momentum = 0.9, or remove nesterov"
 
 
 def _check_periods(every: float | Mapping[str, float]) -> Iterator[Violation]:
@@ -90,9 +90,9 @@ def _check_periods(every: float | Mapping[str, float]) -> Iterator[Violation]:
                 did_you_mean(unit, _UNITS) or f"it takes {', '.join(_UNITS)}",
             )
         elif unit == "minutes" and not 0 < number < math.inf:
-            yield "every", f"every minutes = {number!r}", "give a number of minutes above 0"
+            yield "every", f"every: minutes must be a finite number above 0, not {number!r}", ""
         elif unit != "minutes" and not whole:
-            yield "every", f"every {unit} = {number!r}", "give a positive integer"
+            yield "every", f"every: {unit} must be a positive integer, not {number!r}", ""
 
 
 def _check_compile_options(compile: bool | Mapping[str, object]) -> Iterator[Violation]:
@@ -152,7 +152,7 @@ def check_loader_options(options: Mapping[str, object]) -> Iterator[Violation]:
     excludes = (
         ("batch_sampler", ("batch_size", "shuffle", "sampler", "drop_last"), either),
         ("sampler", ("shuffle",), "remove shuffle: the sampler determines the order"),
-        (budget, _BATCHES, f"{either}; max_sentences limits the samples of a batch"),
+        (budget, _BATCHES, f"{either}; max_sentences limits the number of samples in a batch"),
     )
     for key, others, hint in excludes:
         for other in others:
@@ -163,11 +163,11 @@ def check_loader_options(options: Mapping[str, object]) -> Iterator[Violation]:
             yield key, f"{key} needs workers", f"set num_workers, or remove {key}"
     for key in BUDGET_OPTIONS:
         if options.get(key) is not None and not budget:
-            yield key, f"{key} needs a budget", "set max_tokens or max_sentences"
+            yield key, f"{key} needs a batch budget", "set max_tokens or max_sentences"
     if "drop_last" in given and not given & {"batch_size", "batch_sampler", *BATCH_BUDGETS}:
-        yield "drop_last", "drop_last needs batch_size", "give it to the pipe that makes the batches"
+        yield "drop_last", "drop_last needs batch_size", "set it in the pipe that builds the batches"
     if options.get("too_long") == "truncate" and not given & {"max_tokens", "max_length"}:
-        yield "too_long", 'too_long = "truncate" needs a length', "set max_length or max_tokens"
+        yield "too_long", 'too_long = "truncate" needs a maximum length', "set max_length or max_tokens"
 
 
 def _check_buffer_size(batch_size: int, buffer_size: int) -> Iterator[Violation]:
@@ -177,42 +177,42 @@ def _check_buffer_size(batch_size: int, buffer_size: int) -> Iterator[Violation]
 
 def _check_truncation(long: str, max_length: int, pair: object = None) -> Iterator[Violation]:
     if long == "only_second" and not pair:
-        yield "long", "long = 'only_second' needs a second text", "give `pair`, or cut 'only_first'"
+        yield "long", "long = 'only_second' needs a second text", "set pair, or use long = 'only_first'"
     if long == "windows" and (pair or not max_length):
-        what = "one text, not pairs" if pair else "a max_length, that of a window"
-        yield "long", f"long = 'windows' needs {what}", "or choose what to truncate"
+        what = "single texts, not pairs" if pair else "a max_length, the length of a window"
+        yield "long", f"long = 'windows' needs {what}", "or truncate instead, for example with long = 'only_first'"
     elif long != "refuse" and not max_length:
-        yield "long", f"long = {long!r} needs a max_length, not {max_length}", ""
+        yield "long", f"long = {long!r} needs a positive max_length, not {max_length}", ""
 
 
 def _check_padding(
     multiple: int, max_length: int, fixed: bool, previous: str, first: int | None
 ) -> Iterator[Violation]:
     if max_length % multiple:
-        text = f"max_length = {max_length} is not a multiple of {multiple}, to which rows are padded"
+        text = f"max_length = {max_length} must be a multiple of multiple = {multiple}"
         yield "max_length", text, ""
     if fixed and not max_length:
-        yield "fixed", "fixed pads to max_length, which is not given", ""
+        yield "fixed", "fixed = true pads to max_length, which is not set", ""
     if (previous == "") != (first is None):
-        hint = "set the name of the field of shifted tokens and its first id, usually that of <eos>"
+        hint = "set the name of the field for the shifted tokens and its first token id, usually the id of <eos>"
         yield "previous", "'previous' and 'first' must be set together", hint
 
 
 def _check_label_names(label_by: str, labels: object) -> Iterator[Violation]:
     if label_by == "index" and labels is None:
-        yield "label_by", 'label_by = "index" needs the names of the labels', 'give labels = ["good", "bad"]'
+        yield "label_by", 'label_by = "index" needs the label names', 'for example labels = ["good", "bad"]'
 
 
 def _check_indicators(marks: Sequence[str], indicators: Sequence[str] | None) -> Iterator[Violation]:
     if indicators is not None and len(indicators) != len(marks):
-        yield "indicators", f"{len(indicators)} indicators for {len(marks)} marks", "give one for each mark"
+        yield "indicators", f"{len(indicators)} indicators for {len(marks)} marks", "set one indicator per mark"
 
 
 def _check_tag_scheme(to: str, types: object, scheme: str, tags: object) -> Iterator[Violation]:
     if (to or types) and not scheme:
-        yield "scheme", "'to' and 'types' need the scheme of the file", 'give scheme = "BIO"'
+        yield "scheme", "'to' and 'types' need the scheme of the file", 'for example scheme = "BIO"'
     if types and tags is not None:
-        yield "types", "'types' and 'tags' cannot be combined", "the scheme makes the tags of the types"
+        yield "types", "'types' and 'tags' cannot be combined", "remove tags: the types and the scheme define them"
 
 
 def _check_columns(
@@ -220,13 +220,13 @@ def _check_columns(
 ) -> Iterator[Violation]:
     given = [key for key, value in {"source": source, "target": target}.items() if value is not None]
     if given and isinstance(path, list):
-        hint = f"leave out {' and '.join(given)}: the first file is the source, the second the target"
+        hint = f"remove {' and '.join(given)}: the first file is the source, the second the target"
         yield given[0], f"{given[0]!r} names a column, but parallel files have none", hint
     elif len(given) == 1:
         other = "target" if given == ["source"] else "source"
-        yield given[0], f"{given[0]!r} names a column, but the column of the {other} is not set", f"set {other}, too"
+        yield given[0], f"{given[0]!r} names a column, but {other!r} is not set", f"set {other} too"
     elif given and columns is not None:
-        yield "columns", "'columns' cannot be combined with 'source' and 'target'", "give one or the other"
+        yield "columns", "'columns' cannot be combined with 'source' and 'target'", "remove one or the other"
 
 
 def _check_side_names(
@@ -234,12 +234,12 @@ def _check_side_names(
 ) -> Iterator[Violation]:
     tabular = columns is not None or format or delimiter or header is not None
     if isinstance(path, list) and tabular:
-        hint = "give one file as path, without a list, for a table with one column per side"
+        hint = "if the texts are columns of one table, set path to that file instead of a list"
         yield "path", "parallel files have no columns, format, delimiter or header", hint
     sides = len(path) if isinstance(path, list) else len(columns or names)
     if sides != len(names) or sides < 2 or len(set(names)) < sides:
-        hint = "give a list of files with one for each side, and a name for each"
-        yield "names", f"{sides} sides have the names {', '.join(map(repr, names))}", hint
+        hint = "set path to a list with one file per name, or to a table with one column per name"
+        yield "names", f"names must list at least two distinct names, one per file or column, not {names!r}", hint
 
 
 # -- models and searches
@@ -247,7 +247,7 @@ def _check_side_names(
 
 def _check_heads(dim: int, heads: int, places: str = "") -> Iterator[Violation]:
     if dim % heads:
-        yield "heads", f"dim = {dim} is not a multiple of heads = {heads}", "each head takes an equal share"
+        yield "heads", f"dim = {dim} is not a multiple of heads = {heads}", "dim is divided evenly among the heads"
     elif places == "rotary" and dim // heads % 2:
         yield "places", f"rotary positions need an even number of features per head, not {dim // heads}", ""
 
@@ -255,8 +255,8 @@ def _check_heads(dim: int, heads: int, places: str = "") -> Iterator[Violation]:
 def _check_shared_embeddings(share: str, source_size: int | None, target_size: int | None) -> Iterator[Violation]:
     """Check that the vocabulary sizes of shared embeddings are equal, if they are known."""
     if share == "all" and source_size is not None and target_size is not None and source_size != target_size:
-        text = f"share = 'all' needs equal sizes: the source has {source_size} tokens, the target {target_size}"
-        yield "share", text, 'build one vocabulary for both sides, or set share = "decoder"'
+        text = f"share = 'all' needs equal vocabulary sizes, not {source_size} (source) and {target_size} (target)"
+        yield "share", text, 'build one vocabulary for source and target, or set share = "decoder"'
 
 
 def _check_beams(beam: int, nbest: int, groups: int) -> Iterator[Violation]:

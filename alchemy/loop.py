@@ -124,7 +124,7 @@ def _save_on_interrupt(run: Run) -> Iterator[None]:
 
 
 def _step(run: Run, feed: EpochBatches, batch: object) -> tuple[str, Any]:
-    """Run forward and backward on a batch, and the update once the window is full; errors name the samples."""
+    """Run the forward and backward passes, and the update once the window is full; errors name the samples."""
     loader, updater = feed.loader, run.updater
     run.progress.window.append(loader.ids)
     try:
@@ -151,7 +151,7 @@ def _after_step(run: Run, training_log: TrainingLog, bar: Bar, text: str, output
 
 
 def _after_update(run: Run, training_log: TrainingLog) -> None:
-    """After each complete update: record its samples, check the stop rules and save a checkpoint if scheduled."""
+    """Record the samples of a complete update, check the stop rules and save a checkpoint if one is due."""
     if training_log.is_due():
         training_log.log()
     update = run.train_sched.num_updates
@@ -174,7 +174,7 @@ def _log_epoch(run: Run, whole: Scope) -> None:
 def _end_epoch(run: Run) -> None:
     sched = run.train_sched
     if not sched.num_updates:
-        logger.warning("no updates were counted in {}: does step_lr() of the scheduler call super()?", run.epoch_name)
+        logger.warning("no updates were counted in {}: does the scheduler's step_lr() call super()?", run.epoch_name)
     run.rules.after_update(run)
     run.progress.window.clear()
     run.ledger.flush()
@@ -332,7 +332,7 @@ def _finish_window(run: Run, training_log: TrainingLog) -> None:
 
 @contextlib.contextmanager
 def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Iterator[Bar]:
-    """Show a progress bar and set the global `pbar`; an outer bar is paused, since a terminal has one live line."""
+    """Show a progress bar and set the global `pbar`; an outer bar is paused, since only one can be live."""
     outer, begin = run.symbols.try_get_global("pbar"), time.monotonic()
     if isinstance(outer, Bar):
         outer.stop()
@@ -357,7 +357,7 @@ def check_skipped_updates(run: Run) -> None:
     """Warn about skipped updates; raise an error if every update was skipped."""
     skipped, updates = run.updater.skipped, run.updater.attempts
     if skipped and skipped == updates and not run.precision.scales:
-        raise RunFailed(f"all {skipped} updates were skipped because none was finite: the model did not train")
+        raise RunFailed(f"all {skipped} updates were skipped because they were not finite: the model was not trained")
     if skipped:
         logger.warning("{} of {} updates were skipped", skipped, updates)
 

@@ -37,7 +37,7 @@ class Loss:
 
 
 class Observer:
-    """Observer of updates that does nothing; `alchemy.verify` defines others."""
+    """Base class for observers of updates; its methods do nothing. `alchemy.verify` defines subclasses."""
 
     def micro_batch(self, batch: object) -> Block:
         """Return a context manager around the forward and backward passes of a micro-batch."""

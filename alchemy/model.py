@@ -50,7 +50,7 @@ class AlchemyModel(Registrable):
     _model: Any = None
     _backward: Any = None
     _modules_of: tuple[Any, list[nn.Module]] = (None, [])
-    _warned = False  # about state that cannot be saved
+    _warned = False  # whether a warning about state that cannot be saved was logged
 
     def __init__(self) -> None:
         self.run: Run = current_run()
@@ -150,7 +150,7 @@ class AlchemyModel(Registrable):
         return None
 
     def set_requires_grad(self, requires_grad: bool, mode: str, **kwargs: object) -> None:
-        """Freeze or unfreeze the parameters that match `mode`: "all", a prefix, a part of the name or a pattern."""
+        """Freeze or unfreeze the parameters that match `mode`: "all", a prefix, a substring or a pattern."""
         params = [param for name, param in self.module.named_parameters() if mode == "all" or matches(name, mode)]
         if not params:
             names = sorted({name.split(".")[0] for name, _ in self.module.named_parameters()})

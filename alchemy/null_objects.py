@@ -269,7 +269,7 @@ class Updater(Stateful, Protocol):
 
 
 class NoUpdater(_Stateless):
-    """Null object: for runs that do not train."""
+    """Null object for runs that do not train."""
 
     period, updates, attempts, skipped, nonfinite = 1, 0, 0, 0, "stop"
     is_open = is_full = has_stepped = late = False

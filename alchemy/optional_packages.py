@@ -62,7 +62,7 @@ def how_to_install(name: str) -> str:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package is installed, without importing it."""
+    """Return whether a package is installed, without importing it."""
     try:
         return find_spec(name.partition(".")[0]) is not None  # looking up a submodule would import the package
     except (ImportError, ValueError):

@@ -55,7 +55,7 @@ def build_model(run: Run, weights: Path | None = None) -> AlchemyModel:
 
 
 def _is_ours(weights: Path, kind: type[AlchemyModel]) -> bool:
-    """Whether `AlchemyModel.load` can read the weights: a checkpoint, or a model without a custom `save`."""
+    """Return whether `AlchemyModel.load` can read the weights: a checkpoint, or a model without a custom `save`."""
     return (weights / MANIFEST).is_file() or (kind.save is AlchemyModel.save and (weights / WEIGHTS).is_file())
 
 
@@ -79,7 +79,7 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
     taken = [key for key in RESERVED if key in names]
     if taken:
         text = f"{taken[0]!r} is both a reserved key of [model] and an argument of {table['type']}"
-        hint = f"rename the argument, or wrap the class in a function with another name for {taken[0]!r}"
+        hint = f"rename the argument, or wrap the class in a function with a different name for {taken[0]!r}"
         raise AlchemyError(text, where=where_of(table, taken[0]), section="model", hint=hint)
     unknown = [key for key in table if key not in ("type", *RESERVED)]
     if unknown and not names and not takes_any:  # `construct` assumes that such a class reads its table itself
@@ -94,11 +94,12 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
 
 
 class PlainModel(AlchemyModel):
-    """A model around a plain module: passes it the fields of a batch and computes the loss from `[criterion]`.
+    """A wrapper that passes the fields of a batch to a plain module and computes the loss from `[criterion]`.
 
     Fields are passed to `forward` by parameter name; `inputs = { parameter = "field" }` maps other names. A tuple is
-    passed by position. A returned tensor becomes the `logits` output, a dict is kept, and `outputs` names a tuple.
-    `freeze` names parameters that are not trained; `load` is a file or folder from which to load matching weights.
+    passed by position. A returned tensor becomes the `logits` output, a dict is used as is, and `outputs` names the
+    elements of a tuple. `freeze` names parameters that are not trained; `load` is a file or folder from which to load
+    matching weights.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class PlainModel(AlchemyModel):
             return self.criterion(self._output(outputs), self._target(batch))
         if outputs.get("loss") is None:
             hint = 'add [criterion] with a type and target = "label", or return a loss from forward'
-            text = f"no [criterion], and {type(self.module).__name__} returned no 'loss'"
+            text = f"the table is missing, and {type(self.module).__name__} returned no 'loss'"
             raise AlchemyError(text, section="criterion", hint=hint)
         return self._own_loss(outputs, batch)
 
@@ -246,12 +247,12 @@ def _map_fields(module: nn.Module, mapped: Mapping[str, str]) -> _Fields:
     title = type(module).__name__
     if unknown:
         hint = did_you_mean(unknown[0], names) or f"it takes {', '.join(names)}"
-        raise AlchemyError(f"{title}.forward has no option {unknown[0]!r}", section="model.inputs", hint=hint)
+        raise AlchemyError(f"{title}.forward has no parameter {unknown[0]!r}", section="model.inputs", hint=hint)
     return _Fields(title, names, mapped)
 
 
 def _predicts_next(module: nn.Module) -> bool:
-    """Whether a module is a causal language model from transformers, which shifts its labels by one."""
+    """Return whether a module is a causal language model from transformers, which shifts its labels by one."""
     if "transformers" not in sys.modules:
         return False
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES

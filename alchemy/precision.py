@@ -122,7 +122,7 @@ class Precision(Registrable):
             torch.cuda.empty_cache()
         if not self._warned:
             self._warned = True
-            logger.warning("out of memory: splitting {} in halves; a smaller batch_size is faster", describe(batch))
+            logger.warning("out of memory: splitting {} in half; a smaller batch_size is faster", describe(batch))
         with self.run.updater.merge_losses():
             results = [_check_sums(self.attempt(step, half), batch) for half in halves(batch) or ()]
         return results[-1][0], merge_halves([outputs for _, outputs in results])

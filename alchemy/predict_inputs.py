@@ -67,12 +67,12 @@ class _CustomInput(Protocol):
 
 
 def encodes_inputs(kind: type) -> bool:
-    """Whether a task class turns inputs into samples itself; other tasks use the pipes of a split."""
+    """Return whether a task class turns inputs into samples itself; other tasks use the pipes of a split."""
     return {"question", "encoded", "collate_options"} <= set(dir(kind))
 
 
 def takes_rows(document: Document) -> bool:
-    """Whether the task in a config accepts rows for its pipes as inputs."""
+    """Return whether the task in a config accepts rows for its pipes as inputs."""
     return not encodes_inputs(AlchemyTask.resolve_registered_module(str(document.table("task").get("type"))))
 
 
@@ -253,7 +253,7 @@ class PipedInputs:
         return Pad(dataset=self._chain) if budget else torch.utils.data.default_collate
 
     def _load(self, table: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """Let the task load the split, with the inputs instead of its files, and return the dataset and loader options.
+        """Load the split with the task, using the inputs instead of its files; return the dataset and loader options.
 
         A task that loads its data without pipes still needs the files of the split.
         """

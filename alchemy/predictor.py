@@ -115,13 +115,13 @@ class Predictor:
         """Return one prediction per input, in the order of the inputs.
 
         An input is a string, a tuple of two strings, or a dict with the fields of a sample; a task's `question` method
-        may accept other types. For a DefaultTask and other tasks without `question`, an input is a row as read by the
-        pipes of a split after the opener, and the prediction is the result of the output pipes.
+        may accept other types. For a DefaultTask and other tasks without `question`, an input is a row as returned by
+        the pipe that opens the files of a split, and the prediction is the result of the output pipes.
         """
         return list(self.predict_stream(items))
 
     def predict_stream(self, items: Iterable[Any], *, window: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield predictions for a stream of inputs, reading `window` inputs ahead (0: 32 batches)."""
+        """Yield predictions for a stream of inputs, reading `window` inputs ahead (0 means 32 batches)."""
         if isinstance(items, str | Mapping):
             raise AlchemyError(f"{repr(items)[:60]} is a single input", hint="pass a list: [input]")
         return self.predict_located(((f"items[{number}]", item) for number, item in enumerate(items)), window=window)

@@ -124,7 +124,7 @@ def _decode(path: Path, head: bytes, whole: bool, encoding: str) -> str:
         return codecs.getincrementaldecoder("utf-8-sig" if plain else encoding)().decode(head, final=whole)
     except UnicodeError as error:
         found = guess_encoding(head, whole)
-        hint = f'it looks like {found}: set encoding = "{found}"' if found else "give the encoding of the file"
+        hint = f'it looks like {found}: set encoding = "{found}"' if found else "set encoding to match the file"
         raise _FileProblem(f"{path} is not {encoding} text", "encoding", hint) from error
     except (LookupError, ValueError) as error:
         near = did_you_mean(encoding, [*aliases, *aliases.values()]) or "try 'utf-8' or 'gb18030'"
@@ -209,7 +209,7 @@ def _find_column(table: OpenTable, column: str | int, key: str, width: int | Non
 
 
 def _check_sides(table: OpenTable, slot: Slot, format: str) -> None:
-    """Check the columns of both sides; if no columns are named, the first ones are used, except in CSV files."""
+    """Check the source and target columns; if none are named, the first ones are used, except in CSV files."""
     sides = {key: slot.value(key) for key in ("source", "target")}
     if None not in sides.values():
         for key, column in sides.items():
@@ -228,7 +228,7 @@ def _check_labels(table: OpenTable, rows: list[Any], slot: Slot, layout: Layout)
         label = next((name for name in LABELS if table.has(name)), None)
         task = layout.at("task")
         if label is None and trains and task is not None and task.ours and task.is_a("Classification"):
-            hint = 'name the column of the labels: label = "category"'
+            hint = 'set the label column, for example label = "category"'
             raise _FileProblem(f"there is no column 'label' or 'labels' in {table.path}", hint=hint)
     if label in (None, ""):
         return
@@ -250,7 +250,7 @@ def _check_tags(path: Path, text: str, slot: Slot) -> None:
     columns = {key: slot.value(key) for key in ("token", *["tag"] * bool(slot.value("tagged")))}
     for key, column in columns.items():
         if line and not -width <= column < width:
-            raise _FileProblem(f"there is no column {column} in {path}, whose first line has {width}", key)
+            raise _FileProblem(f"there is no column {column} in {path}: its first line has {width}", key)
     if line and len(columns) == 2 and columns["token"] % width == columns["tag"] % width:
-        hint = "give the delimiter, or tagged = false for a file without tags"
+        hint = "set delimiter, or tagged = false for a file without tags"
         raise _FileProblem(f"token and tag are the same column of {path}", hint=hint)

@@ -114,7 +114,7 @@ class Bar(Progress):
             self.show()
 
     def line(self) -> str:
-        """`epoch 1/3  120/500  loss 0.412  lr 1.00e-03  103.2 it/s  eta 0:03`."""
+        """Return the text: `epoch 1/3  120/500  loss 0.412  lr 1.00e-03  103.2 it/s  eta 0:03`."""
         return GAP.join(self._fields().values())
 
     def fit(self, columns: int) -> str:
@@ -123,7 +123,7 @@ class Bar(Progress):
         bar = self._fraction()
         for name in sorted([*fields, *(["bar"] if bar is not None else [])], key=_importance):
             size = BAR[0] if name == "bar" else cell_len(fields[name])
-            if name == "text":  # set by the project, of any length
+            if name == "text":  # set by the project; may have any length
                 size = min(size, max(room - len(GAP), 0))
                 fields[name] = set_cell_size(fields[name], size)
             size += len(GAP) * bool(kept)
@@ -169,7 +169,8 @@ def _importance(name: str) -> int:
 
 
 def _draw(share: float, columns: int) -> str:
-    """
+    """Draw a bar of the given width.
+
     >>> _draw(0.5, 8)
     '━━━━╌╌╌╌'
     """
@@ -178,7 +179,8 @@ def _draw(share: float, columns: int) -> str:
 
 
 def _format_value(name: str, value: float) -> str:
-    """
+    """Format a metric with a suitable number of digits.
+
     >>> _format_value("targets/s", 1234.5), _format_value("targets/s", 0.31), _format_value("loss", 0.123456)
     ('1,234', '0.31', '0.1235')
     """

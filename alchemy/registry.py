@@ -56,7 +56,7 @@ class Registrable:
                 if other is not None and not exist_ok and not _same_source(other, part):
                     raise AlchemyError(
                         f"{key!r} is registered twice for {cls.__name__}: {other.__qualname__} and {part.__qualname__}",
-                        hint="use another alias for one of them, or pass exist_ok=True",
+                        hint="use a different alias for one of them, or pass exist_ok=True",
                     )
                 names[key] = part
             return part
@@ -69,7 +69,7 @@ class Registrable:
         module_name, _, name = _text(ty, cls).rpartition(".")
         if not module_name:
             raise AlchemyError(
-                f"type = {ty!r} has no module", hint=f"use the import path, such as 'src.module.{ty or 'Class'}'"
+                f"type = {ty!r} lacks a module", hint=f"use the import path, such as 'src.module.{ty or 'Class'}'"
             )
         module = _import(module_name, ty)
         found = cls._lookup((*_spellings(module_name), module.__name__), name)
@@ -236,7 +236,7 @@ def broken_rules(function: Maker, values: Mapping[str, object]) -> Iterator[Wron
 
 
 def _with_parameters(function: Maker) -> Maker:
-    """Return the function with the parameters, or the class if it has no `__init__` function (named tuples)."""
+    """Return the function that defines the parameters, or a class without an `__init__` function (named tuples)."""
     init = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     return init if inspect.isfunction(init) else function
 
@@ -265,7 +265,7 @@ def _expand(annotation: object, names: Mapping[str, object]) -> str:
 
 
 def _constrain(cls: type) -> None:
-    """Make the constructor of a class validate its arguments, even if it is called from code."""
+    """Make the constructor of a class validate its arguments, even when it is called from code."""
     init: Callable[..., None] = vars(cls)["__init__"]
 
     @functools.wraps(init)
@@ -282,12 +282,12 @@ def _constrain(cls: type) -> None:
 
 
 def is_registered(dotted: str) -> bool:
-    """Whether a class is registered under this name for any base class."""
+    """Return whether a class is registered under this name for any base class."""
     return any(dotted in names for names in _registered.values())
 
 
 def is_known(dotted: str) -> bool:
-    """Whether a data file may name a class: in alchemy, in the project, or in an imported module."""
+    """Return whether a data file may refer to a class: one in alchemy, the project or an imported module."""
     module = dotted.rpartition(".")[0]
     return module.partition(".")[0] in ("alchemy", *own_packages) or module in sys.modules
 
@@ -303,7 +303,7 @@ def resolve(dotted: str) -> Any:
     """Import any object by its dotted name: `torch.nn.functional.mse_loss`, `src.data.parse`."""
     module_name, _, name = _text(dotted, object).rpartition(".")
     if not module_name:
-        raise AlchemyError(f"{dotted!r} has no module", hint="use the import path, such as 'package.module.name'")
+        raise AlchemyError(f"{dotted!r} lacks a module", hint="use the import path, such as 'package.module.name'")
     module = _import(module_name, dotted)
     try:
         return getattr(module, name)
@@ -336,7 +336,7 @@ def _spellings(module_name: str) -> tuple[str, ...]:
 
 
 def _same_source(one: type, other: type) -> bool:
-    """Whether a class was defined again by rerunning its module, as in notebooks and reloads."""
+    """Return whether a class was defined again by rerunning its module, as in notebooks and reloads."""
     return one is other or (one.__module__ == other.__module__ and one.__qualname__ == other.__qualname__)
 
 
@@ -365,7 +365,7 @@ def _name(cls: Maker) -> str:
 
 @runtime_checkable
 class _Located(Protocol):
-    """A table that knows its position in the config file."""
+    """A table with a position in the config file."""
 
     def where(self, key: str = "") -> str: ...
 

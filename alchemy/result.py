@@ -157,7 +157,7 @@ def _find_script() -> dict[str, Any] | None:
 
 
 class _ExitCode:
-    """Set the exit code when Python clears this module, after all exit functions."""
+    """Sets the exit code when Python clears this module, after all exit handlers have run."""
 
     def __init__(self, code: int) -> None:
         self.code, self.exit = code, os._exit

@@ -78,7 +78,7 @@ def resume(
 
 
 def _is_same(named: object, own: Path) -> bool:
-    """Whether a config still uses the tokenizer of the record; a learned tokenizer is compared once it is trained."""
+    """Return whether a config still uses the record's tokenizer; a learned one is compared once it is trained."""
     if is_class(named):
         return True
     try:
@@ -96,14 +96,14 @@ def _check_resumable(folder: Path, *, changed: bool) -> None:
 
 
 def _is_finished(info: Mapping[str, Any]) -> bool:
-    """Whether a record is running or has finished; a run whose last checkpoint could not be saved is unfinished."""
+    """Return whether a record is running or finished; if its last checkpoint was not saved, it is unfinished."""
     return info["status"] == "running" or (info["status"] == "finished" and not info.get("unsaved"))
 
 
 def find_unfinished(document: Document) -> Path | None:
     """Return the latest unfinished record of the same config in its `log_dir`, or None.
 
-    Records without a config or without versions are skipped: they were killed before training started.
+    Records without a config or versions are skipped, because their runs were killed before training started.
     """
     roots = [str(plugin.get("log_dir")) for plugin in document.get("plugins") or [] if plugin.get("log_dir")]
     wanted = config_hash(document)

@@ -36,7 +36,7 @@ from alchemy.plugins.base import start_plugin
 from alchemy.plugins.log_sinks import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
-from alchemy.registry import Registrable, construct, set_adapter
+from alchemy.registry import Registrable, add_location, construct, set_adapter
 from alchemy.result import FailedRun, RunResult, explain_error, fail_if_ignored, log_failure
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, preserve_rng_state, seed_everything, seed_worker
@@ -228,10 +228,7 @@ def prepare(context: Run) -> None:
 
 
 def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Loader:
-    """Return a loader for a dataset, for custom loops in projects.
-
-    Without `seed`, the order depends on the seed and the epoch of the run.
-    """
+    """Return a loader for custom loops; without `seed`, the order depends on the run's seed and epoch."""
     run = find_run()
     if not seed and run is not None:
         seed = derive(run.seed, "order", run.where.epoch)
@@ -331,10 +328,8 @@ def run(
     device at a time. All configs are checked before the first run starts. `resume_from`, a record folder, resumes a
     single config from its latest valid checkpoint.
     """
-    if isinstance(cfgs, str | Path | Mapping):
-        cfgs = [cfgs]
-    if isinstance(device, int):
-        device = [device]
+    cfgs = [cfgs] if isinstance(cfgs, str | Path | Mapping) else cfgs
+    device = [device] if isinstance(device, int) else device
     if get_rank_info().size > 1 and (len(cfgs) > 1 or force_mp):
         raise AlchemyError("torchrun supports a single config", hint="start torchrun once per config")
     kwargs: dict[str, Any] = {"user_dir": user_dir, "desc": desc, "debug": debug}
@@ -363,7 +358,7 @@ def run(
     remaining = iter(outcomes)
     results = [next(remaining) if isinstance(cfg, Document) else cfg for cfg in checked]
     for result in results:
-        fail_if_ignored(result)
+        fail_if_ignored(result)  # not in a comprehension, whose frame would hide the calling script
     return results
 
 
@@ -384,8 +379,7 @@ def _in_worker(job: Any, cfg: Document, kwargs: dict[str, Any], device_info: dic
     # several runs share one terminal, where live progress bars would overwrite each other
     os.environ["TTY_COMPATIBLE"] = "0"
     keep_memory()
-    result: RunResult = job(cfg, device_info, **kwargs)
-    return result.portable()
+    return job(cfg, device_info, **kwargs).portable()
 
 
 def _open_run(cfg: Any, device_info: dict[str, Any] | None) -> tuple[Run, bool]:
@@ -401,4 +395,4 @@ def _runner_class(cfg: Document) -> type[AlchemyRunner]:
     try:
         return AlchemyRunner.resolve_registered_module(name)
     except AlchemyError as error:
-        raise AlchemyError(error.problem.message, where=cfg.where("runner"), hint=error.problem.hint) from error
+        raise add_location(error, cfg.where("runner"), "") from error

@@ -76,7 +76,7 @@ def _main_watch(run: Run, checkpoints: Checkpoints) -> Iterator[Watch]:
 
 
 def _save_function(run: Run, has_states: bool) -> Callable[[Path], None] | None:
-    """Return the function that writes `checkpt/NAME` if it cannot be a link: custom `save`, or no checkpoints."""
+    """Return the function that writes `checkpt/NAME`, or None if it can be a link to a checkpoint."""
     if has_states and type(run.model).save is AlchemyModel.save:
         return None
 
@@ -185,7 +185,7 @@ class _Journals:
         """Warn once per file; the checkpoint is saved anyway."""
         if name not in self._warned:
             self._warned.add(name)
-            text = "{}: only {} of {} rows are on disk: {}; a resume from this checkpoint will count only these"
+            text = "{}: only {} of {} rows are on disk: {}; resuming from this checkpoint will count only these"
             logger.warning(text, name, found, claimed, reason)
 
 
@@ -266,7 +266,7 @@ _ALLOW_NAMES = {
 
 
 class _Source:
-    """The settings that determine the data order; a checkpoint with other values is rejected unless this is allowed."""
+    """The settings that determine the data order; a checkpoint with different values is rejected unless allowed."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

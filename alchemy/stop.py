@@ -20,7 +20,7 @@ __all__ = ["Divergence", "Epochs", "MinLR", "Patience", "Rules", "StopRule", "Ta
 class StopRule(Registrable):
     """Base class for stop rules. Each method returns the reason to stop, or an empty string to continue.
 
-    A rule overrides the method in which it can make its decision. Attributes named in `saved`, which must be JSON
+    Subclasses override at least one of these methods. Attributes named in `saved`, which must be JSON
     values, are saved in checkpoints and restored when a run is resumed.
     """
 
@@ -77,8 +77,9 @@ class Updates(StopRule):
 
 @StopRule.register()
 class Tokens(StopRule):
-    """Stop after N training tokens: the `tokens` output of the model if it has one, otherwise the count of its loss.
+    """Stop after N training tokens.
 
+    Tokens are counted by the `tokens` output of the model if it has one, otherwise by the count of its loss.
     Checked every `log_every` updates, when metrics are read from the device.
     """
 

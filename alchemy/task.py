@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class AlchemyTask(Registrable):
-    """The datasets of a run and the steps on them. Subclasses add labels, a vocabulary, a tokenizer and so on.
+    """The datasets of a run, and its training and evaluation steps.
 
-    A subclass may fill `outputpipes` and `evalpipes` in its constructor; lists that are still empty afterwards are
-    built from the config.
+    Subclasses add labels, a vocabulary, a tokenizer and so on. They may fill `outputpipes` and `evalpipes` in their
+    constructors; lists that are still empty afterwards are built from the config.
     """
 
     writes_texts: ClassVar[bool] = False  # whether the task accepts `search`, `limits`, `tokens` and `alignments`

@@ -384,7 +384,7 @@ class GradientUpdater:
 
 
 def _is_host_number(count: float | Tensor) -> TypeGuard[float]:
-    """Whether a count is a positive number that does not have to be read from a device."""
+    """Return whether a count is a positive number that does not have to be read from a device."""
     return not isinstance(count, Tensor) and count > 0
 
 

@@ -205,7 +205,7 @@ def clone(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def test_a_state_of_another_model_is_refused() -> None:
-    told = pytest.raises(AlchemyError, match=r"average of 'x' \[1\] does not fit the model, which has no such")
+    told = pytest.raises(AlchemyError, match=r"average of 'x' has shape \[1\], but the model has no such")
     with averaging({}) as run, told:
         run.average.load_state_dict({"updates": 1, "weights": {"x": torch.zeros(1)}})
 

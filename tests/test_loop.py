@@ -99,7 +99,7 @@ def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
     cfg["plugins"].append({"type": "tests.toy.Listener"})
     result = go(cfg)
     log = (result.record_dir / "run.log").read_text()
-    assert log.count("Listener failed to log, training continues") == 1
+    assert log.count("Listener failed to log; training continues") == 1
     assert "disk [full]" in log
 
 

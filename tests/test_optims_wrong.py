@@ -43,7 +43,7 @@ def test_a_training_in_which_one_of_them_never_moves_still_ends_well() -> None:
 
 
 def test_a_training_in_which_none_of_them_ever_moves_fails() -> None:
-    with pytest.raises(RunFailed, match="all 20 updates were skipped because none was finite"):
+    with pytest.raises(RunFailed, match="all 20 updates were skipped because they were not finite"):
         alchemy.run([spoilt("discriminator", "generator")], device=[-1], raise_errors=True)
 
 

@@ -57,8 +57,8 @@ def test_a_constructor_without_parameters_is_called_bare() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"type": "Typed"}, "has no module"),
-        ({"type": ""}, "has no module"),
+        ({"type": "Typed"}, "lacks a module"),
+        ({"type": ""}, "lacks a module"),
         ({"type": f"{HERE}.Type"}, "did you mean 'Typed'"),
         ({"type": "no_such_module.X"}, "there is no module 'no_such_module'"),
         ({"type": f"{HERE}.HERE"}, "is not a Kind"),

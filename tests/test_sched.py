@@ -50,7 +50,7 @@ def test_fault_3_misspelt_keys_are_refused() -> None:
         ours("step", 1, type="alchemy.sched.LineWarmup", epochs=3, num_warmup_step=4)
     with pytest.raises(AlchemyError, match=r"unit must be one of 'step', 'epoch', not .*; did you mean 'step'"):
         ours("steps", 1, type="alchemy.sched.Constant", epochs=3)
-    with pytest.raises(AlchemyError, match=r"takes one of t_max, restarts and t_0"):
+    with pytest.raises(AlchemyError, match=r"accepts only one of t_max, restarts and t_0"):
         ours("step", 1, type="alchemy.sched.Cosine", epochs=3, t_max=3, restarts=1)
 
 

@@ -29,7 +29,7 @@ def write_extra(module: nn.Module, folder: Path, name: str) -> list[str]:
     """Write `NAME.extra.safetensors` if there is extra state; return the values that are neither JSON nor tensors."""
     extra = extra_of(module)
     if not extra:
-        _file(folder, name).unlink(missing_ok=True)  # left by another module
+        _file(folder, name).unlink(missing_ok=True)  # left over from a different module
         return []
     taken = split_state(extra)
     tensors = {key: tensor.cpu().contiguous().clone() for key, tensor in taken.tensors.items()}

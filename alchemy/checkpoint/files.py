@@ -148,7 +148,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """Read every file of a checkpoint, by file name, as a dict of tensors or a JSON value. Does not `verify` hashes."""
+    """Read every file of a checkpoint, by file name, as a dict of tensors or a JSON value. Hashes are not verified."""
     folder = Path(folder)
     try:
         names = read_manifest(folder).files

@@ -132,7 +132,7 @@ def verify(folder: str | Path, *, contents: bool = True) -> str:
         manifest = read_manifest(folder)
         named = FOLDER.fullmatch(folder.name)
         if named and manifest.kind == WHOLE and int(named[1]) != manifest.update:
-            return f"its name means update {named[1][:20]}, its manifest has update {manifest.update}"
+            return f"its name refers to update {named[1][:20]}, but its manifest to update {manifest.update}"
         for name, stated in manifest.files.items():
             size = (folder / name).stat().st_size
             if size != stated.bytes:

@@ -23,7 +23,7 @@ class Every:
         self.restart(0)
 
     def restart(self, update: int) -> None:
-        """Restart the interval: at the start, after resuming and after each save."""
+        """Restart the interval. Called at the start, after resuming and after each save."""
         self.next_update: float = (update // self.updates + 1) * self.updates if self.updates else math.inf
         self.next_time = time.monotonic() + self.seconds
 
@@ -46,7 +46,7 @@ class Score(NamedTuple):
 
 
 class Watch:
-    """The best scores of one metric so far, best first; of equal scores, the older one ranks higher.
+    """The best scores of one metric so far, best first; among equal scores, the oldest ranks highest.
 
     Each of the `keep` best scores has a checkpoint; with 0, only the best value is tracked. `names` are the folders in
     `checkpt/` for the best weights.
@@ -80,7 +80,7 @@ class Watch:
         return self.monitor.is_better(value, self.rows[0].value if self.rows else None)
 
     def add(self, score: Score, name: str = "") -> None:
-        """Rank a score that was admitted, with the name of its checkpoint."""
+        """Add an admitted score to the ranking, with the name of its checkpoint."""
         if self.leads(score.value):
             self.leader = score
         sign = -1.0 if self.monitor.mode == "max" else 1.0

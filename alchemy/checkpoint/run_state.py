@@ -16,7 +16,8 @@ from alchemy.checkpoint.state_tree import Name, dotted_name, join_state, split_s
 from alchemy.errors import AlchemyError, Refused
 from alchemy.null_objects import Stateful
 
-VERSION = 3  # of the saved state; in 1, the backward handler had the updater's state; 2 had other step seeds
+# version of the saved state; version 1 stored the updater's state in the backward handler, 2 used other step seeds
+VERSION = 3
 MODEL, OPTIM, AVERAGE = "model", "optim", "average"
 WEIGHT_PARTS = (MODEL, AVERAGE)
 
@@ -72,7 +73,7 @@ def restore(parts: Mapping[str, object], files: Mapping[str, Any], where: str) -
         raise AlchemyError(f"{where} has no training state in {STATE}")
     version = state.get("version", 1)
     if version != VERSION:
-        text = f"{where} has version {version} of the training state, this alchemy can resume only version {VERSION}"
+        text = f"{where} has version {version} of the training state, but this alchemy version expects {VERSION}"
         hint = "resume it with the version that wrote it, or load its weights in a new run with [model] model_path"
         raise Refused(text, hint=hint)
     saved = state["parts"]
@@ -140,8 +141,8 @@ def _make_model_namer(state: Mapping[str, object], losses: Collection[str]) -> N
 
 
 def _stem(key: str, losses: Collection[str]) -> tuple[str, str]:
-    """Return the file and the name in it. Losses use names like `criterion:gamma`; other names may also have colons."""
-    loss, colon, inner = key.partition(":")
+    """Return the file of a tensor and its name there. Loss weights are named like `criterion:gamma`."""
+    loss, colon, inner = key.partition(":")  # other names may contain colons too
     return (loss, inner) if colon and loss in losses else (MODEL, key)
 
 

@@ -77,20 +77,20 @@ def _find(content: object, key: str, path: Path) -> tuple[Any, str]:
     if not key and _is_weights(content):
         return content, ""
     if not isinstance(content, Mapping):
-        raise AlchemyError(f"{path} contains no weights but {type(content).__name__}")
+        raise AlchemyError(f"expected weights in {path}, got {type(content).__name__}")
     if key:
         keys = [str(name) for name in content]
         if key not in keys:
             hint = did_you_mean(key, keys) or f"it has {', '.join(keys[:20]) or 'no keys'}"
             raise AlchemyError(f"{path} has no key {key!r}", hint=hint)
         if not _is_weights(content[key]):
-            raise AlchemyError(f"{key!r} in {path} contains no weights but {type(content[key]).__name__}")
+            raise AlchemyError(f"expected weights under {key!r} in {path}, got {type(content[key]).__name__}")
         return content[key], key
     fitting = [str(name) for name, value in content.items() if _is_weights(value)]
     chosen = next((name for name in USUAL if name in fitting), fitting[0] if len(fitting) == 1 else "")
     if not chosen:
         hint = f"choose one of {', '.join(fitting or map(str, content))} with --key"
-        raise AlchemyError(f"cannot tell which key of {path} has the weights", hint=hint)
+        raise AlchemyError(f"cannot determine which key of {path} has the weights", hint=hint)
     return content[chosen], chosen
 
 

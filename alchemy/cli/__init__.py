@@ -13,12 +13,12 @@ from alchemy.errors import AlchemyError, ConfigError, did_you_mean
 
 BROKEN_PIPE = 128 + 13  # 128 + SIGPIPE, the exit code that shells report
 
-# each command's COMMAND is defined in the module of the same name; with the descriptions here, --help imports none
+# each command is a module that defines COMMAND; the descriptions are here so that --help imports none of them
 COMMANDS = {
     "run": "run the experiments that configs describe",
     "resume": "resume an interrupted run, with bit-identical results",
-    "test": "evaluate a trained record, or a config, on its test split",
-    "predict": "write the predictions of a trained record, or of a config",
+    "test": "evaluate a trained model on its test split",
+    "predict": "write the predictions of a trained model",
     "generate": "translate the lines of a file with a trained model",
     "export": "export a trained model for another program",
     "score": "compute the log-probability of given translations",
@@ -33,8 +33,8 @@ COMMANDS = {
     "new": "create a small working project",
     "stop": "stop a running experiment cleanly",
     "replay": "rerun one update of a record and inspect it",
-    "trust": "trust the configs of records made by others",
-    "verify": "check the guarantees on your own records and configs",
+    "trust": "trust the configs of records created by others",
+    "verify": "check that the guarantees hold for your own records and configs",
     "version": "print the versions of alchemy, Python and torch",
     "completion": "print a shell completion script",
 }
@@ -68,7 +68,7 @@ EXAMPLES = """examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 1 (a run failed), 2 (usage error), or 130 and 143 (signals)."""
+    """Run one command and return its exit code: 0, 1 (a run failed), 2 (usage error), or 130 or 143 (signals)."""
     words = [decode_argument(word) for word in (sys.argv[1:] if argv is None else argv)]
     if argv is None:
         sys.argv[1:] = [repair_argument(word) for word in sys.argv[1:]]  # records store the command
@@ -131,7 +131,7 @@ def _dispatch(words: list[str]) -> int:
     if name not in COMMANDS:
         kind = "option" if name.startswith("-") else "command"
         hint = did_you_mean(name, [*COMMANDS, *PLANNED, "--help", "--version"]) or "see 'alchemy --help'"
-        raise AlchemyError(f"alchemy has no {kind} {name!r}", hint=hint)
+        raise AlchemyError(f"unknown {kind} {name!r}", hint=hint)
     return _execute(name, rest)
 
 
@@ -204,7 +204,7 @@ class _Output:
         except OSError as error:  # happens only once: the output is silenced from here on
             self.failed = True
             _silence_stdout()
-            print(f"error: cannot write to the output: {error.strerror}", file=sys.stderr)
+            print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
 
 
 def repair_argument(word: str) -> str:
@@ -213,7 +213,7 @@ def repair_argument(word: str) -> str:
 
 
 def decode_argument(word: str) -> str:
-    """Like `repair_argument`, but keep the names of existing files unchanged so that they can be opened."""
+    """Like `repair_argument`, but leave the names of existing files unchanged so that they can be opened."""
     return word if _is_broken(word) and os.path.exists(word.partition("#")[0]) else repair_argument(word)
 
 

@@ -18,7 +18,7 @@ DERIVE: dict[str, Callable[..., Derived]] = {"test": derive_test, "predict": der
 
 
 def check_after_training(verbs: Sequence[str], documents: Sequence[Document]) -> None:
-    """Raise an error before training starts if a config cannot be tested or predicted, e.g. without a test split."""
+    """Raise an error before training if a config cannot be tested or predicted, e.g. because it has no test split."""
     for verb in verbs:
         for document in documents:
             DERIVE[verb](document)
@@ -27,7 +27,7 @@ def check_after_training(verbs: Sequence[str], documents: Sequence[Document]) ->
 def run_after_training(
     verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any
 ) -> dict[int, RunResult]:
-    """Derive a config from each finished record and run it; return the results by the index of the training run."""
+    """Derive a config from each finished record and run it; return the results by training run index."""
     finished = {i: _record_of(result) for i, result in enumerate(results) if result.status == "finished"}
     records = {i: record for i, record in finished.items() if record is not None}
     documents = [
@@ -51,7 +51,7 @@ def _record_of(result: RunResult) -> Path | None:
 
 
 def _load_config(cfg: Document, record: Path, user_dir: str) -> Document:
-    """Load the config saved in the record, which still has the keys that parts pop; without one, return `cfg`."""
+    """Load the config saved in the record; if there is none, return `cfg`, which may lack keys that parts popped."""
     from alchemy.config.load import prepare_cfg
     from alchemy.records.local_copies import use_local_copies
 

@@ -21,7 +21,7 @@ from alchemy.records.folder import is_alive, process_start
 
 
 def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any]:
-    """Start `alchemy WORDS` in a new session, so that it keeps running when the terminal closes."""
+    """Start `alchemy WORDS` in a new session, so that it keeps running after the terminal closes."""
     folder = folder or home() / "background"
     name = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S.%f")
     try:
@@ -67,5 +67,5 @@ def stop_detached(pid: int) -> dict[str, Any]:
 
 
 def scratch_folder() -> Path:
-    """Return the log folder of runs that write nothing to the project."""
+    """Return the log folder for runs that write nothing to the project."""
     return Path(tempfile.gettempdir()) / f"alchemy-background-{os.getuid()}"

@@ -80,7 +80,7 @@ def _describe(entry: Entry) -> str:
     created, used = (time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (entry.created, entry.used))
     of = ", ".join(entry.data[:3]) + (", .." if len(entry.data) > 3 else "")
     size = f"{entry.samples:>10,} samples  {format_size(entry.bytes):>8}"
-    return f"{size}  created {created}, read {used}  {of or entry.chain[-1]}"
+    return f"{size}  created {created}, last read {used}  {of or entry.chain[-1]}"
 
 
 def _row(entry: Entry) -> dict[str, Any]:

@@ -62,9 +62,7 @@ def _arguments(parser: Parser) -> None:
     )
     which = average.add_mutually_exclusive_group()
     which.add_argument("--last", type=int, default=0, metavar="N", help="average the N latest checkpoints of a record")
-    which.add_argument(
-        "--best", type=int, default=0, metavar="N", help="average the N checkpoints of a record with the best metric"
-    )
+    which.add_argument("--best", type=int, default=0, metavar="N", help="average the N best checkpoints of a record")
     take = add("import", "convert a torch.save file to a checkpoint folder", "old.pth.tar --to imported")
     take.add_argument("file", metavar="FILE", help="a state dict, a .pth.tar dict, or a pickled module")
     take.add_argument(
@@ -188,7 +186,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _find_checkpoint(name: str) -> Path:
-    """Return the named checkpoint, or the latest checkpoint of a record whose files have the expected sizes."""
+    """Return the named checkpoint, or a record's latest checkpoint whose files have the expected sizes."""
     if _is_checkpoint(Path(name)):
         return Path(name)
     state = _state(name)
@@ -285,7 +283,7 @@ def _select_from_record(state: Path, last: int, best: int) -> list[Path]:
     if len(chosen) < (last or best):
         kept = f"[checkpoint] {'last' if last else 'best'} = {last or best}"
         what = "checkpoints" if last else "checkpoints with a metric"
-        raise AlchemyError(f"{state.parent} has only {len(chosen)} {what}", hint=f"{kept} keeps more")
+        raise AlchemyError(f"{state.parent} has only {len(chosen)} {what}", hint=f"set {kept} to keep more")
     return [folder for folder, _ in chosen]
 
 

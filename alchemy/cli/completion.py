@@ -45,7 +45,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> list[str]:
-    """Return the completions of the last word; an empty list makes the shell complete file names.
+    """Return the completions for the last word; an empty list makes the shell complete file names.
 
     >>> complete(["ver"])
     ['verify', 'version']

@@ -37,11 +37,11 @@ def add_build(actions: Any) -> None:
     add = parser.add_argument
     add("out", metavar="OUT", help="path prefix: writes OUT.bin, OUT.idx and OUT.json, or OUT.SIDE.* for parallel text")
     add("files", nargs="*", metavar="FILE", help="text, .jsonl, .csv, .tsv or .parquet; may be .gz, .xz, .bz2 or .zst")
-    text = "a file of one side of parallel text; repeat it for each side and for further files"
+    text = "a file for one side of parallel text; repeat for each side and each additional file"
     add("--side", dest="sides", action="append", default=[], metavar="NAME=FILE", help=text)
     text = "words, characters or bpe, learned from the text; or a tokenizer folder (default: words)"
     add("--tokenizer", default="words", metavar="KIND", help=text)
-    add("--like", metavar="CORPUS", help="reuse the tokenizers of another corpus, as for a dev set")
+    add("--like", metavar="CORPUS", help="reuse the tokenizers of another corpus, for example for a dev set")
     add("--joined", action="store_true", help="use one vocabulary for all sides")
     add("--lower", action="store_true", help="lowercase the text")
     add("--min-frequency", type=int, default=1, metavar="N", help="treat less frequent words as unknown (default: 1)")
@@ -135,7 +135,7 @@ def _build_recipe(args: argparse.Namespace) -> Recipe:
 
 
 def _check_tokenizers(corpus: str, folders: Iterable[Path]) -> None:
-    """Raise an error if the `--like` corpus has no tokenizer for a side."""
+    """Raise an error if the `--like` corpus is missing a tokenizer for a side."""
     for folder in folders:
         if not folder.is_dir():
             found = sorted(path.name.removesuffix(".tokenizer") for path in folder.parent.glob("*.tokenizer"))

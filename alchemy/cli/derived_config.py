@@ -1,4 +1,4 @@
-"""Derive the config of a test or a prediction from the config of a training run."""
+"""Derive a test or prediction config from a training config."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Derived(NamedTuple):
 
 
 def derive_test(document: Document, model_path: Path | None = None, drop: Sequence[str] = ()) -> Derived:
-    """Derive the config of a test: only the test split, no scheduler, no optimizer.
+    """Derive a test config, which has only the test split and no scheduler or optimizer.
 
-    `drop` names eval pipes to remove as well.
+    `drop` names additional eval pipes to remove.
     """
     derived = _derive(document, TESTER, "test", "test", model_path)
     for name in drop:
@@ -78,7 +78,7 @@ def _derive(source: Document, runner: str, split: str, known_as: str, model_path
 
 
 def _trained_at(weights: Path) -> TrainedAt | None:
-    """Return when the weights were saved; if a pipe of the project saved them, return the end of training."""
+    """Return when the weights were saved, or the end of training if one of the project's pipes saved them."""
     for folder in (weights, weights.parent.parent / "state" / "last"):
         with contextlib.suppress(ValueError):
             manifest = read_manifest(folder)

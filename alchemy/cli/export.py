@@ -80,7 +80,7 @@ def _default_folder(target: Trained, exporter: Exporter[Any]) -> Path:
 
 
 def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequence[Sample]]) -> Export:
-    """Return the export in a folder, creating it if necessary; show a progress bar while it is verified."""
+    """Return the export in a folder, creating it if necessary. Shows a progress bar during verification."""
     from alchemy.export.export_folder import export
 
     return export(folder, exporter, samples, lambda blocks: show_progress(blocks, "check", len(blocks)))
@@ -88,7 +88,7 @@ def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequ
 
 @contextlib.contextmanager
 def use_engine(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[None]:
-    """Make the open model generate text with the engine given by --engine."""
+    """Make the loaded model generate text with the engine given by --engine."""
     if args.engine == "torch":
         if args.precision != "float32":
             raise AlchemyError(f"--precision {args.precision} requires --engine ctranslate2")

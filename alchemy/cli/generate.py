@@ -43,15 +43,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--input", default="-", metavar="FILE", help="input file, one sentence per line; - is standard input (default)")
     add("--output", default="", metavar="FILE", help="output file (default: standard output)")
-    add(
-        "--prefixes", default="", metavar="FILE", help="forced prefix of each output, one per line; a line may be empty"
-    )
+    add("--prefixes", default="", metavar="FILE", help="forced output prefixes, one per line; lines may be empty")
     add(
         "--ensemble",
         action="append",
         default=[],
         metavar="RECORD",
-        help="another model for an ensemble; may be repeated",
+        help="additional model for an ensemble; may be repeated",
     )
     add("--batch-size", type=int, default=64, metavar="N", help="number of sentences per batch (default: 64)")
     add("--engine", choices=["torch", "ctranslate2"], default="torch", help="inference engine (default: torch)")
@@ -66,7 +64,13 @@ def _add_shape(add: Callable[..., argparse.Action]) -> None:
     add("--scores", action="store_true", help="print the score and a tab before each output")
     text = "print a tab and word alignments (source-target) such as 0-0 1-2 after each output"
     add("--alignments", action="store_const", const="words", default="", help=text)
-    add("--token-alignments", action="store_const", const="tokens", dest="alignments", help="the same for tokens")
+    add(
+        "--token-alignments",
+        action="store_const",
+        const="tokens",
+        dest="alignments",
+        help="like --alignments, but for tokens",
+    )
     add("--detokenize", default="", metavar="LANG", help="undo the Moses tokenization of a language: de, en, ..")
     add("--json", action="store_true", help="print one JSON object per line, with all outputs, scores and tokens")
 
@@ -77,20 +81,20 @@ def _add_search(add: Callable[..., argparse.Action]) -> None:
     add("--length-penalty", type=float, metavar="X", help="divide scores by length ** X")
     add("--exact", action="store_const", const=True, help="search until no better hypothesis is possible")
     add("--groups", type=int, metavar="N", help="number of groups for diverse beam search")
-    add("--diversity", type=float, metavar="X", help="penalty of a token that another group has chosen")
+    add("--diversity", type=float, metavar="X", help="penalty for tokens chosen by another group")
     add("--sample", action="store_true", help="sample tokens instead of using beam search")
-    add("--temperature", type=float, metavar="X", help="sampling temperature; 0 takes the most likely token")
+    add("--temperature", type=float, metavar="X", help="sampling temperature; 0 always picks the most likely token")
     add("--top-k", type=int, metavar="N", help="sample from the N most likely tokens")
     add("--top-p", type=float, metavar="X", help="sample from the smallest set of tokens with this total probability")
-    add("--typical", type=float, metavar="X", help="the same, ordered by typicality (typical sampling)")
-    add("--seed", type=int, metavar="N", help="random seed of sampling")
+    add("--typical", type=float, metavar="X", help="like --top-p, but ordered by typicality (typical sampling)")
+    add("--seed", type=int, metavar="N", help="random seed for sampling")
     add("--max-length", type=int, metavar="N", help="maximum number of tokens")
     add("--max-ratio", type=float, metavar="X", help="maximum length relative to the source, plus --max-extra")
     add("--max-extra", type=int, metavar="N", help="tokens added to --max-ratio times the source length")
     add("--min-length", type=int, metavar="N", help="minimum number of tokens")
     add("--min-ratio", type=float, metavar="X", help="minimum length relative to the source")
     add("--no-repeat", type=int, metavar="N", help="forbid repeated n-grams of N tokens")
-    add("--unk-penalty", type=float, metavar="X", help="penalty of an unknown word")
+    add("--unk-penalty", type=float, metavar="X", help="penalty for unknown words")
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -187,7 +191,7 @@ def _given_options(args: argparse.Namespace, keys: Iterable[str]) -> dict[str, A
 
 
 def _read_inputs(name: str, prefixes: str) -> Iterator[Iterator[InputRow]]:
-    """Yield the input lines in blocks, each line with its prefix, if any."""
+    """Yield the input lines in blocks, each with its prefix, if any."""
     from alchemy.data.files import read_lines
 
     if not prefixes:

@@ -47,8 +47,8 @@ COLUMNS = {
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("project", metavar="PROJECT", help="folder to create, or to write to")
-    # extra arguments: most likely data files without --data
+    parser.add_argument("project", metavar="PROJECT", help="folder to create or write to")
+    # extra arguments: most likely data files passed without --data
     parser.add_argument("left_over", nargs="*", help=argparse.SUPPRESS)
     text = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser.add_argument(
@@ -64,7 +64,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         text = f"column of the {name}, by name or number ({', '.join(kinds)})"
         parser.add_argument(f"--{name}", metavar="COLUMN", default="", help=text)
     parser.add_argument("--encoding", default="", help="encoding of the files (default: detected)")
-    parser.add_argument("--force", action="store_true", help="overwrite existing files of the same names")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files with the same names")
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -136,7 +136,7 @@ def _source_files(kind: str) -> dict[str, str]:
 
 
 def project(name: str) -> dict[str, str]:
-    """Return the files of the points project by path."""
+    """Return the files of the points project, keyed by path."""
     files = {}
     for path in sorted(path for path in TEMPLATE.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         place = path.relative_to(TEMPLATE)
@@ -189,7 +189,7 @@ def _check_free(folder: Path, names: list[str], *, force: bool) -> None:
     existing = [name for name in names if os.path.lexists(folder / name)]
     if existing and not force:
         hint = "choose another folder, or use --force to overwrite"
-        raise AlchemyError(f"{folder} already has {', '.join(existing)}", hint=hint)
+        raise AlchemyError(f"{folder} already contains {', '.join(existing)}", hint=hint)
 
 
 def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:

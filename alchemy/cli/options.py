@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
         return next((action.choices for action in self._actions if isinstance(action.choices, dict)), {})
 
     def choices_after(self, word: str) -> list[str]:
-        """Return the choices of the argument after `word`, or an empty list if any value is allowed."""
+        """Return the choices for the argument after `word`, or an empty list if any value is allowed."""
         for action in self._actions:
             matches = word in action.option_strings if action.option_strings else not word.startswith("-")
             if matches and action.choices:
@@ -159,7 +159,7 @@ def add_user_dir(parser: argparse.ArgumentParser, text: str = "package that cont
 
 
 class _Folder(argparse.Action):
-    """An option for a folder, which must exist unless it is the default."""
+    """An argparse action for a folder that must exist unless it is the default."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, args: argparse.Namespace, value: Any, option: str | None = None

@@ -1,4 +1,4 @@
-"""`alchemy parts`: list the parts that a config can name with `type`, read from source."""
+"""`alchemy parts`: list the parts that a config can select with `type`, read from source code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _user_parts(user_dir: str, kind: str) -> list[Part]:
-    """Return the parts defined in the source of the project, by the names used in configs."""
+    """Return the parts defined in the project's source code, under the names used in configs."""
     from alchemy.config.module_files import locate, read_module
     from alchemy.config.part_source import Part, look
     from alchemy.launch.project_imports import import_roots
@@ -65,7 +65,7 @@ def _user_parts(user_dir: str, kind: str) -> list[Part]:
 
 
 def _kinds(part: Part) -> frozenset[str]:
-    """Return the kinds of a part; a plain nn.Module counts as a model."""
+    """Return the kinds of a part; a plain nn.Module is considered a model."""
     return part.kinds or frozenset({"model"} if part.complete and part.is_plain_model else ())
 
 

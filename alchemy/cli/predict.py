@@ -1,4 +1,4 @@
-"""`alchemy predict`: predict text, the rows of a file, or a split of the config."""
+"""`alchemy predict`: run a trained model on text, the rows of a file, or a split of the config."""
 
 from __future__ import annotations
 
@@ -54,12 +54,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--split", default=None, metavar="NAME", help="split to predict (default: inference, else test)")
     add_overrides(parser)
     add_launch(parser)
-    about = "predict these inputs instead of a split; writes no record; prints one JSON object per line without --out"
+    about = "predict these inputs instead of a split, without writing a record; prints JSON lines unless --out is given"
     # redefines --file, which would request a record; --no-file is kept
     inputs = parser.add_argument_group("inputs", about, conflict_handler="resolve")
     add = inputs.add_argument
-    add("--text", action="append", default=[], metavar="TEXT", help="text to predict; may be repeated")
-    add("--pair", action="append", default=[], metavar="TEXT", help="second text of each pair; with --file, its column")
+    add("--text", action="append", default=[], metavar="TEXT", help="input text; may be repeated")
+    add(
+        "--pair",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="second text of each pair; with --file, the name of its column",
+    )
     add(
         "--file",
         dest="source",
@@ -122,7 +128,7 @@ def _check_options(args: argparse.Namespace, suffix: str) -> None:
 
 
 def _predict_inputs(args: argparse.Namespace, suffix: str) -> int:
-    """Print or write the predictions of the given inputs."""
+    """Print or write the predictions for the given inputs."""
     from alchemy.cli.derived_config import describe_weights
     from alchemy.cli.target import open_target
     from alchemy.pipeline.output import PredictionFile
@@ -160,7 +166,7 @@ def _suggest_rows(enabled: bool) -> Iterator[None]:
     except AlchemyError as error:
         if not enabled:
             raise
-        hint = "this model takes rows: pass a table with --file, or JSON lines on standard input"
+        hint = "this model expects rows: pass a table with --file, or JSON lines on standard input"
         row = error.problem
         raise AlchemyError(row.message, where=row.where, section=row.section, hint=hint) from error
 
@@ -193,7 +199,9 @@ def _choose_format(out: str, given: str | None) -> str:
     """
     ending = out.rpartition(".")[2] if "." in out else ""
     if out and (ending not in FORMATS or given not in (None, ending)):
-        raise AlchemyError(f"{out} does not end in .{given or 'jsonl or .csv'}", hint="the extension sets the format")
+        raise AlchemyError(
+            f"{out} does not end in .{given or 'jsonl or .csv'}", hint="the extension determines the format"
+        )
     return given or ending or "jsonl"
 
 
@@ -203,13 +211,13 @@ def _text_inputs(texts: list[str], pairs: list[str]) -> Iterator[InputRow]:
     if not pairs:
         return (InputRow(f"--text {place}", {"text": text}, text) for place, text in enumerate(texts, 1))
     if len(pairs) != len(texts):
-        raise AlchemyError(f"{len(texts)} --text and {len(pairs)} --pair", hint="pass one --pair for each --text")
+        raise AlchemyError(f"got {len(texts)} --text but {len(pairs)} --pair", hint="pass one --pair for each --text")
     both = enumerate(zip(texts, pairs), 1)
     return (InputRow(f"--text {place}", dict(zip(TEXTS, two)), two) for place, two in both)
 
 
 def _trained_columns(document: Document) -> dict[str, str]:
-    """Return the named text columns of the training data, by field."""
+    """Return the text columns named in the training config, keyed by field."""
     splits = document.table("task").table("datasets")
     for split in ("test", "dev", "train"):
         for pipe in splits.table(split).get("pipes") or ():

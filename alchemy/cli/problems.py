@@ -34,7 +34,7 @@ def find_errors(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _summary(problems: Sequence[Problem]) -> str:
-    """Return the number of errors and warnings.
+    """Return the number of errors and warnings as text.
 
     >>> _summary([Problem("a"), Problem("b", error=False), Problem("c", error=False)])
     '1 error, 2 warnings'

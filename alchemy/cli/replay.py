@@ -19,7 +19,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("record", type=check_record_name, metavar="RECORD", help=text)
     text = "update to rerun, counted from 1"
     add("--update", "--step", dest="update", type=int, required=True, metavar="N", help=text)
-    text = "override a config value, or pass a secret, which the record does not contain"
+    text = "override a config value, or pass a secret (records do not contain secrets)"
     add("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=text)
     add(
         "--debug",

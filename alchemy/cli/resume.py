@@ -22,7 +22,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a value of its config",
+        help="override a config value",
     )
     add(
         "--allow",

@@ -68,10 +68,10 @@ def _main(args: argparse.Namespace) -> int:
     check_after_training(verbs, documents)
     if args.resume and len(documents) != 1:
         hint = "pass one config, one variant and one seed"
-        raise AlchemyError("--resume auto takes one experiment at a time", hint=hint)
+        raise AlchemyError("--resume auto supports only one experiment at a time", hint=hint)
     if args.processes > 1 and (len(documents) != 1 or args.force_mp):
         hint = "pass one config, one variant and one seed, without --force-mp"
-        raise AlchemyError("--processes takes one experiment at a time", hint=hint)
+        raise AlchemyError("--processes supports only one experiment at a time", hint=hint)
     if args.background:
         _check_devices(args.device)
         print_problems(problems, sys.stderr)
@@ -82,7 +82,7 @@ def _main(args: argparse.Namespace) -> int:
     if results is None:
         results = start_runs(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
     if verbs and any(result.signal for result in results):
-        print(f"skipped after the interrupted training run: {', '.join(verbs)}", file=sys.stderr)
+        print(f"training was interrupted, skipping: {', '.join(verbs)}", file=sys.stderr)
         verbs = []
     later = {verb: run_after_training(verb, results, args, **more) for verb in verbs}
     code = summarize(documents if results else [], results, later.get("test", {}))
@@ -120,7 +120,7 @@ def _check_options(args: argparse.Namespace) -> None:
     if args.processes < 1:
         raise AlchemyError("--processes must be at least 1")
     if args.pdb and (args.processes > 1 or args.force_mp or len(args.cfgs) > 1 or len(args.seeds) > 1 or args.all):
-        raise AlchemyError("--pdb works with one experiment at a time, in this process")
+        raise AlchemyError("--pdb supports only one experiment at a time, in this process")
     if (args.test or args.predict) and (args.fast_dev_run or not args.file):
         raise AlchemyError(
             "--test and --predict need the weights of a record", hint="leave out --no-file and --fast-dev-run"
@@ -132,7 +132,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _check_secrets(documents: list[Document]) -> None:
-    """Raise an error if a secret differs from the original value masked in the config of a record."""
+    """Raise an error if a secret differs from the original value, which is masked in the record's config."""
     from alchemy.config.secrets import changed_secrets
 
     for document in documents:

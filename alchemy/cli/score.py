@@ -66,7 +66,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _read_pairs(sources: str, targets: str) -> Iterator[Iterator[InputRow]]:
-    """Yield pairs in blocks, from two parallel files or from standard input."""
+    """Yield blocks of pairs from two parallel files or from standard input."""
     if sources:
         yield _read_parallel(sources, targets)
         return
@@ -135,7 +135,7 @@ class _Totals:
         return to_json({"total": data | {"ppl": self.ppl if self.tokens else None}}) + "\n"
 
     def __str__(self) -> str:
-        left = f"; {len(self.empty)} blank, the first in line {self.empty[0]}" if self.empty else ""
+        left = f"; {len(self.empty)} blank, the first on line {self.empty[0]}" if self.empty else ""
         return f"{self.pairs} pairs, {self.tokens} tokens, log-probability {self.score:.4f}, ppl {self.ppl:.4f}{left}"
 
 

@@ -76,7 +76,7 @@ def _find_record(name: str) -> Path:
 
     if name == "latest":
         return _find_latest()
-    # records of older versions have a config but no record.json
+    # records from older versions have a config but no record.json
     if name and (Path(name) / "cfg.toml").is_file():
         return Path(name)
     if name.endswith((".toml", ".json", ".ini", ".py")):

@@ -21,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("records", nargs="*", metavar="RECORD|DIR", help="a record, a folder of records, or a config file in one")
     add("--remove", action="store_true", help="stop trusting them")
-    add("--list", action="store_true", help="list trusted configs with the paths they had")
+    add("--list", action="store_true", help="list trusted configs with the paths they had when trusted")
     add("--json", action="store_true", help="print JSON")
     add_user_dir(parser)
 
@@ -56,7 +56,7 @@ def _configs(name: str) -> list[Path]:
     if os.path.isdir(folder) and not (folder / "record.json").exists() and not (folder / "cfg.toml").exists():
         found = [below / "cfg.toml" for below in sorted(folders(folder)) if (below / "cfg.toml").is_file()]
         if not found:
-            raise AlchemyError(f"no record in {name}", hint="pass a record folder, or a folder of records")
+            raise AlchemyError(f"no record found in {name}", hint="pass a record folder, or a folder of records")
         return found
     return [config_of(folder if (folder / "cfg.toml").is_file() else find(name))]
 

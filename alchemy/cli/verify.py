@@ -45,7 +45,7 @@ def _arguments(parser: Parser) -> None:
         parsers[name].add_argument("--updates", type=int, metavar="K", help=text)
     add = parsers["resume"].add_argument
     add("--kill-at", type=int, metavar="N", help="update at which to kill the run (default: in the middle)")
-    text = "numbers of loader workers to test (default: that of the config)"
+    text = "numbers of loader workers to test (default: the value in the config)"
     add("--workers", type=parse_integers, default=[None], metavar="N,..", help=text)
     text = "number of processes that share a batch; 1 skips this check (default: 2)"
     parsers["parallel"].add_argument("--ranks", type=int, default=2, metavar="N", help=text)
@@ -67,7 +67,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def load_checked_config(args: argparse.Namespace) -> Document:
-    """Load and check the config; raise its errors."""
+    """Load and check the config; raise an error if the check fails."""
     from alchemy.cli.launch import check_documents, raise_on_errors
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project_imports import add_to_path

@@ -15,7 +15,7 @@ from alchemy.config.values import decode, quote_key
 def from_parser(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> Document:
     """Parse `argv` (default: `sys.argv`) and return the result as a document.
 
-    A command-line error exits the program, as usual with argparse.
+    A command-line error exits the program, as in any argparse program.
 
     >>> parser = argparse.ArgumentParser()
     >>> _ = parser.add_argument("--lr", type=float, default=0.1, help="learning rate")

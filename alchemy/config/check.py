@@ -104,7 +104,7 @@ def _check_top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
             for text, hint in find_mismatches(key, value, SETTINGS[key]):
                 yield Problem(text, place, hint=hint)
         elif key in RUN_SETTINGS:
-            text = f"{key!r} is a setting of one run and is not read from a config"
+            text = f"{key!r} is a per-run setting and is not read from a config"
             yield Problem(text, place, hint=f"pass it on the command line: {RUN_SETTINGS[key]}", error=False)
         elif key in LATER:
             yield Problem(f"this version does not read [{key}]", place, key, "it has no effect", error=False)
@@ -117,15 +117,15 @@ def _check_top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
 def _unknown_key(key: str, value: object, place: str, strict: bool) -> Problem:
     what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
     hint = place_of(key) or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
-    return Problem(f"no part reads {what}", place, hint=hint, error=strict)
+    return Problem(f"{what} is not used by any part", place, hint=hint, error=strict)
 
 
 def _unused_override(doc: Document, key: str) -> Problem:
-    """Report a key set on the command line that no part reads, with a hint that names a table with this key."""
+    """Report a key set on the command line that no part uses, with a hint that names a table with this key."""
     tables = [name for name, table in doc.items() if isinstance(table, Table) and key in table]
     near = f"write '--set {tables[0]}.{key}={doc.added[key]}'" if tables else did_you_mean(key, TOP_LEVEL)
     hint = near or option_for(key, doc.added[key]) or f"it has {', '.join(doc)}"
-    return Problem(f"the config has no {key!r}, and no part reads it", doc.where(key), hint=hint)
+    return Problem(f"the config has no {key!r}, and no part uses it", doc.where(key), hint=hint)
 
 
 def _check_tag(layout: Layout) -> Iterator[Problem]:
@@ -133,9 +133,9 @@ def _check_tag(layout: Layout) -> Iterator[Problem]:
     logger = next((s for s in layout.inside("plugins") if s.is_a("FileLogger")), None)
     tag = doc.get("tag")
     if logger is not None and (tag is None or (isinstance(tag, str) and not tag.strip())):
-        text = "a record needs a 'tag': it is the title of its README and how runs are found again"
+        text = "a record needs a 'tag', which is the title of its README and helps you find the run later"
         place = doc.where("tag") if "tag" in doc else logger.table.where() or _file_of(doc)
-        yield Problem(text, place, hint='add tag = "what this experiment is" at the top')
+        yield Problem(text, place, hint='add tag = "a short description" at the top')
 
 
 # -- tables and splits that the runner requires
@@ -153,7 +153,7 @@ def _check_required(layout: Layout) -> Iterator[Problem]:
             near = renamed.get(section, "")
             place = doc.where(near) if near else _file_of(doc)
             hint = f"rename [{near}] to [{section}]" if near else f"add [{section}] with a type"
-            yield Problem(f"{role} needs a table [{section}]", place, hint=hint)
+            yield Problem(f"{role} needs the [{section}] table", place, hint=hint)
     if isinstance(doc.get("task"), Table):
         yield from _check_required_split(layout, role, split)
 
@@ -187,9 +187,9 @@ def _check_script_parts(layout: Layout) -> Iterator[Problem]:
     here = [slot for slot in named if str(slot.table.get("type")).partition(".")[0] in ENTRY_MODULES]
     if here and any(plugin.is_a("FileLogger") for plugin in layout.inside("plugins")):
         names = ", ".join(dict.fromkeys(slot.name for slot in here))
-        are = "is" if len({slot.name for slot in here}) == 1 else "are"
-        text = f"{names} {are} defined in this script or notebook: commands such as resume and predict cannot find it"
-        hint = "move it into a module, such as src/model.py, and name it by its path"
+        are, it = ("is", "it") if len({slot.name for slot in here}) == 1 else ("are", "them")
+        text = f"{names} {are} defined in this script or notebook: commands such as resume and predict cannot find {it}"
+        hint = f"move {it} to a module, such as src/model.py, and use the full import path as the type"
         yield here[0].problem(text, "type", hint=hint, error=False)
 
 
@@ -201,7 +201,7 @@ def _runner_role(layout: Layout) -> str | None:
 
 
 def _file_of(doc: Document) -> str:
-    """Return the location at which to report something missing: the file as a whole."""
+    """Return the location to report for something missing: the file as a whole."""
     return doc.path or doc.where()
 
 

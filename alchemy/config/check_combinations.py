@@ -1,4 +1,4 @@
-"""Check combinations: keys that are valid on their own but cannot be used together."""
+"""Check for keys that are valid on their own but cannot be used together."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def _check_iterable_options(split: _Split) -> Iterator[Problem]:
     for key, pipe in instead.items():
         if split.iterable and split.table.get(key):
             text = f"{key} cannot be used with iterable data ({split.pipes[-1].name} is the last pipe)"
-            yield split.problem(text, key, f"{pipe}, or end with alchemy.pipeline.lst.ItrToLst")
+            yield split.problem(text, key, f"{pipe}, or end the pipes with alchemy.pipeline.lst.ItrToLst")
 
 
 def _check_worker_split(split: _Split) -> Iterator[Problem]:
     if not split.iterable or split.workers < 2 or any(map(_splits_data, split.pipes)):
         return
-    text = f"{split.workers} workers would each read all of the data: no pipe splits it"
+    text = f"{split.workers} workers would each read all of the data, because no pipe splits it"
     hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"
     # a project's pipe whose source cannot be read may split the data itself
     sure = all(pipe.part is not None and pipe.part.readable for pipe in split.pipes)
@@ -79,7 +79,7 @@ def _splits_data(pipe: Slot) -> bool:
 
 def _check_split_twice(split: _Split) -> Iterator[Problem]:
     for pipe in split.find("SplitByWorker")[1:]:
-        text = "the data is split by worker twice, and most of it is lost"
+        text = "the data is split by worker twice, so most of it is lost"
         yield pipe.problem(text, hint="remove one SplitByWorker")
     to_list = split.find("ItrToLst")
     for pipe in split.find("SplitByWorker"):
@@ -91,11 +91,11 @@ def _check_split_twice(split: _Split) -> Iterator[Problem]:
 def _check_batched_twice(split: _Split) -> Iterator[Problem]:
     batches = split.find("Batch", "BucketBatch", "TokenBatch")
     for pipe in batches[1:]:
-        yield pipe.problem("the data is batched twice: a batch of batches", hint="remove one of the pipes")
+        yield pipe.problem("the data is batched twice, into batches of batches", hint="remove one of the pipes")
     for key in ("batch_size", "batch_sampler", "max_tokens", "max_sentences"):
         if batches and split.table.get(key):
             text = f"{key} batches the output of the pipe {batches[-1].name} again"
-            yield split.problem(text, key, f"remove {key} here, or the pipe")
+            yield split.problem(text, key, f"remove {key} here, or remove the pipe")
 
 
 def _check_single_samples(split: _Split) -> Iterator[Problem]:
@@ -104,8 +104,8 @@ def _check_single_samples(split: _Split) -> Iterator[Problem]:
     named = any("Batch" in pipe.name for pipe in split.pipes) or "batch_size" in split.table
     named = named or (task is not None and task.is_a("Translation"))  # Translation has its own default batch budget
     if ours and not named and not any(map(split.table.get, ("batch_sampler", *BATCH_BUDGETS))):
-        text = f"nothing batches the split {split.name!r}: the model gets single samples"
-        hint = "end with alchemy.pipeline.itr.Batch, or set batch_size or max_tokens"
+        text = f"the split {split.name!r} is not batched: the model gets single samples"
+        hint = "end the pipes with alchemy.pipeline.itr.Batch, or set batch_size or max_tokens"
         yield split.problem(text, "pipes", hint, error=False)
 
 
@@ -115,18 +115,19 @@ def _check_same_samples(split: _Split) -> Iterator[Problem]:
         return
     first = split.pipes[0]
     if first.ours and "path" in first.table and training.get("pipes") == split.table.get("pipes"):
-        text = f"{split.name} reads the same samples as train: its scores say nothing about new data"
-        yield split.problem(text, "pipes", "name another file, or hold out a share: dev = 0.1", error=False)
+        text = f"{split.name} reads the same samples as train: its scores do not measure generalization"
+        hint = "use a different file, or hold out a share of the training data: dev = 0.1"
+        yield split.problem(text, "pipes", hint, error=False)
 
 
 def _check_first_pipe(split: _Split) -> Iterator[Problem]:
     """Check that the list of pipes is not empty and that the first pipe has a data source."""
     if split.table.get("pipes") == []:
-        yield split.problem("the list of pipes is empty", "pipes", 'name its parts: pipes = [{ type = "..." }, ..]')
+        yield split.problem("the list of pipes is empty", "pipes", 'list its pipes: pipes = [{ type = "..." }, ..]')
     first = split.pipes[0] if split.pipes else None
     param = first.part.param("datapipe") if first and first.part and first.part.ours else None
     if first and param and not param.required and "datapipe" not in first.table:
-        text = f"{first.name} is the first pipe and has nothing to read"
+        text = f"{first.name} is the first pipe but has no data source"
         yield first.problem(text, hint="put an opener or alchemy.pipeline.lst.SequenceWrapper before it")
 
 
@@ -162,7 +163,8 @@ def _check_zero_rate(layout: Layout) -> Iterator[Problem]:
         for key in ("lr", "trf_lr"):
             value = optim.table.get(key)
             if _is_number(value) and value == 0:
-                yield optim.problem(f"{key} = 0: nothing will be learned", key, hint="set a rate above 0", error=False)
+                hint = "set a learning rate above 0"
+                yield optim.problem(f"{key} = 0: nothing will be learned", key, hint=hint, error=False)
 
 
 def _check_warmup(layout: Layout) -> Iterator[Problem]:
@@ -175,7 +177,7 @@ def _check_warmup(layout: Layout) -> Iterator[Problem]:
         total = sched.table.get("epochs")
     if _is_number(warmup) and _is_number(total) and warmup > total:
         what = "epochs" if unit == "epoch" else "updates"
-        text = f"the warmup of {warmup} {what} is longer than training, {total} {what}"
+        text = f"the warmup of {warmup} {what} is longer than training ({total} {what})"
         yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its peak")
 
 
@@ -193,7 +195,7 @@ def _check_evaluated_splits(layout: Layout) -> Iterator[Problem]:
         takes = pipe.part is not None and pipe.part.param("split") is not None
         if isinstance(split, str) and takes and split not in layout.splits and "task" in layout.doc:
             text = f"{pipe.name} evaluates the split {split!r}, which has no dataset"
-            hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
+            hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or use a different split"
             yield pipe.problem(text, "split", hint=hint, error=not brings_data(layout))
 
 
@@ -205,7 +207,7 @@ def _check_evaluation(layout: Layout) -> Iterator[Problem]:
     if pipes and trains and known and not evaluated_splits(layout) and layout.at("sched"):
         hint = 'add { type = "alchemy.pipeline.sched.EvalEEPipeline", period = 1 } to the pipes of [sched]'
         yield pipes[0].problem(
-            "there are evaluation pipes, but nothing evaluates during training", hint=hint, error=False
+            "there are evaluation pipes, but no evaluation runs during training", hint=hint, error=False
         )
 
 
@@ -213,8 +215,8 @@ def _check_weights(layout: Layout) -> Iterator[Problem]:
     runner, model = layout.at("runner"), layout.at("model")
     tests = runner is not None and runner.is_a("Tester", "ALchemyTester", "InferenceRunner", "AlchemyInferenceRunner")
     if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in model.table):
-        text = f"{runner.name} runs a model without a 'model_path' to load"
-        yield model.problem(text, hint="without one, the weights are those of a new model", error=False)
+        text = f"{runner.name} needs a trained model, but 'model_path' is not set"
+        yield model.problem(text, hint="without it, the model is newly initialized", error=False)
 
 
 def _check_checkpoints(layout: Layout) -> Iterator[Problem]:
@@ -223,7 +225,7 @@ def _check_checkpoints(layout: Layout) -> Iterator[Problem]:
     for slot in layout.of_kind("checkpoint"):
         if not makes and slot.value("enabled") is not False and "sched" in layout.doc:
             hint = "add alchemy.plugins.FileLogger to the plugins"
-            yield slot.problem("there is no record to keep checkpoints in", hint=hint, error=False)
+            yield slot.problem("there is no record to store checkpoints in", hint=hint, error=False)
 
 
 # -- plugins
@@ -266,8 +268,8 @@ def _check_seeds(layout: Layout) -> Iterator[Problem]:
     for plugin in layout.inside("plugins"):
         own = plugin.table.get("seed")
         if plugin.is_a("Seeding") and top is not None and own is not None and own != top:
-            text = f"Seeding has the seed {own}, the config has seed = {top}"
-            yield plugin.problem(text, "seed", hint="keep one of them: the top-level seed is used", error=False)
+            text = f"Seeding has seed = {own}, but the config has seed = {top}"
+            yield plugin.problem(text, "seed", hint="remove one of them: the top-level seed is used", error=False)
 
 
 _SPLIT_RULES = (

@@ -28,7 +28,7 @@ from alchemy.synonyms import meanings, place_of
 
 _PLAIN_MODEL = "alchemy.plain_model.PlainModel"
 _DATA = ("data", "datasets")
-UNREAD = "remove it, or read it in a part of the project"
+UNREAD = "remove it, or use it in a part of your project"
 _CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # keys of a plain module's loss
 
 
@@ -54,8 +54,8 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
             hint = f"remove it: {provided[key]}"
             yield slot.problem(f"{key!r} cannot be set in the config", key, hint=hint)
         elif key in claimed:
-            hint = f"rename the argument, or wrap it in a function that takes another name for {key!r}"
-            yield slot.problem(f"{key!r} is a key of alchemy and an argument of {part.name}", key, hint=hint)
+            hint = f"rename the argument, or wrap {part.name} in a function that uses a different name for it"
+            yield slot.problem(f"{key!r} is both a key of alchemy and an argument of {part.name}", key, hint=hint)
         elif key in params:
             for text, hint in find_mismatches(key, value, params[key].annotation, params[key].default):
                 # old-style parts were never checked against their annotations, so wrong annotations went unnoticed
@@ -125,7 +125,7 @@ def _adapter(slot: Slot, part: Part) -> str:
 
 
 def _find_conflicts(slot: Slot, part: Part, layout: Layout) -> list[str]:
-    """Return the keys that both alchemy and a plain module's constructor define, so the module would never get them."""
+    """Return the keys that a plain module's constructor never receives, because alchemy has keys of the same names."""
     plain = layout.sources.find(_PLAIN_MODEL) if _adapter(slot, part) == _PLAIN_MODEL and part.complete else None
     return [p.name for p in plain.params if p.name != "module" and part.param(p.name)] if plain else []
 
@@ -144,7 +144,7 @@ def _gives_targets(layout: Layout) -> bool:
 def _provided_arguments(slot: Slot) -> dict[str, str]:
     """Map constructor arguments that do not come from the config to an explanation of their source."""
     if slot.kind == "data pipe":
-        return {"datapipe": "each pipe gets the one before it"} if slot.order else {}
+        return {"datapipe": "each pipe receives the previous one"} if slot.order else {}
     if slot.kind == "optim":
         return {} if _is_named_optimizer(slot) else {"params": "the parameters come from the model"}
     return dict.fromkeys(GIVEN.get(slot.kind, ()), "the runner provides it")
@@ -171,7 +171,7 @@ def _extra_keys(slot: Slot, layout: Layout) -> Collection[str]:
 
 
 def _check_unread(slot: Slot, part: Part, key: str, layout: Layout, strict: bool) -> Iterator[Problem]:
-    """Report a key that nothing in the source of an old-style part seems to read."""
+    """Report a key that the source of an old-style part does not appear to use."""
     convention = BY_CONVENTION.get(slot.kind, ())
     if not part.readable or key in part.words or key in convention or key in layout.words:
         return
@@ -180,7 +180,7 @@ def _check_unread(slot: Slot, part: Part, key: str, layout: Layout, strict: bool
     readers = [c.node for c in part.line if c.node and not c.dotted.startswith(("alchemy.", "torch."))]
     if near or not any(forwards(node) for node in (*readers, function) if node):
         hint = near or _section_hint(key, slot, layout) or UNREAD
-        yield slot.problem(f"nothing in the source of {part.name} reads {key!r}", key, hint=hint, error=strict)
+        yield slot.problem(f"{key!r} is not used in the source of {part.name}", key, hint=hint, error=strict)
 
 
 def _data_hint(slot: Slot, key: str) -> str:
@@ -218,7 +218,7 @@ def _find_missing(slot: Slot, part: Part, params: dict[str, Param], provided: di
             if param.name == "tokenizer":
                 hint = 'add tokenizer = "alchemy.text.Words", "alchemy.text.Characters", or the path of a folder'
             if slot.kind == "data pipe" and param.name == "datapipe" and part.ours:
-                hint = 'the first pipe reads from its own table: datapipe = ["file"]'
+                hint = 'set the source of the first pipe in its table: datapipe = ["file"]'
             found.append(slot.problem(f"{part.name} needs {param.name!r}", hint=hint))
     return found
 
@@ -238,7 +238,7 @@ def _check_lists(section: str, table: Table) -> Iterator[Problem]:
     names = [path.partition(".")[2] for path in LISTS if path.startswith(f"{section}.")]
     for key in table:
         if key not in names:
-            hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts, each with a type"
+            hint = did_you_mean(key, names) or f"its keys are {' and '.join(map(repr, names))}, each a list of parts"
             yield Problem(f"has no option {key!r}", table.where(key), section, hint)
 
 
@@ -251,7 +251,7 @@ def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iter
     part = task.part if task else None
     known = part is not None and part.readable
     if known and not own and "pipes" not in table:
-        hint = 'name its parts: pipes = [{ type = "..." }, ..]'
+        hint = 'list its pipes: pipes = [{ type = "..." }, ..]'
         yield Problem(f"the split {split!r} has no 'pipes' to read from", table.where(), section, hint)
     wrong = [
         (key, *row) for key, value in table.items() for row in find_mismatches(key, value, LOADER_OPTIONS.get(key, ""))
@@ -269,5 +269,5 @@ def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iter
             hint = near or "it takes 'pipes' and the arguments of torch's DataLoader"
             yield Problem(f"unknown loader option {key!r}", table.where(key), section, hint, known or strict)
         elif key not in part.words | layout.words and (near or not forwards(own)):
-            text = f"nothing in the source of {part.name} reads {key!r}"
+            text = f"{key!r} is not used in the source of {part.name}"
             yield Problem(text, table.where(key), section, near or UNREAD, strict)

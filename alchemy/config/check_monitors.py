@@ -28,11 +28,11 @@ def check_monitors(layout: Layout) -> Iterator[Problem]:
 def _check_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     split = monitor.partition("/")[0]
     if split not in layout.splits:
-        hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
+        hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or use a different split"
         text = f"{slot.name} monitors {monitor!r}, but the split {split!r} has no dataset"
         return [slot.problem(text, "monitor", hint=hint, error=not brings_data(layout))]
     if split not in evaluated_splits(layout):
-        text = f"{slot.name} monitors {monitor!r}, but nothing evaluates {split!r} during training"
+        text = f"{slot.name} monitors {monitor!r}, but {split!r} is never evaluated during training"
         known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
         # a dev checkpoint is evaluated once at the end of training; a plateau rule without a metric has no effect
         harmless = slot.kind == "sched" or (slot.kind == "checkpoint" and split == "dev")

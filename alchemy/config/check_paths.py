@@ -35,7 +35,7 @@ def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     declared = param is not None and (names_path(param.annotation) or (key == "path" and slot.is_a("FromFiles")))
     if key == "model_path" and slot.kind == "model":
         if isinstance(value, str) and not os.path.exists(os.path.expanduser(value)):
-            yield slot.problem(f"there is no folder {value!r} to load the model from", key, hint=_hint(value))
+            yield slot.problem(f"model not found: {value!r}", key, hint=_hint(value))
         return
     if key == "type" or key.startswith(_WRITTEN) or not (declared or key in _NAMES or key.endswith(_ENDINGS)):
         return
@@ -57,7 +57,7 @@ def _check_backup(slot: Slot) -> Iterator[Problem]:
     for path in paths if isinstance(paths, list) else []:
         # if there is no `alchemy` folder, Backup copies the installed package
         if isinstance(path, str) and path != "alchemy" and not _exists(path):
-            yield slot.problem(f"there is no {path!r} to back up", "paths", hint=_hint(path))
+            yield slot.problem(f"backup path not found: {path!r}", "paths", hint=_hint(path))
 
 
 def _looks_local(path: str) -> bool:
@@ -88,7 +88,7 @@ def _is_folder(path: str) -> bool:
 def _hint(path: str) -> str:
     """Return a hint: a similar name in the same folder, or the folder that paths are relative to."""
     if "\\" in path or not path.isprintable():
-        return "a backslash in double quotes starts an escape: write forward slashes"
+        return "a backslash in double quotes starts an escape sequence: use forward slashes"
     path = os.path.expanduser(path)
     folder, name = os.path.split(path.rstrip("/"))
     while folder and not os.path.isdir(folder):
@@ -98,4 +98,4 @@ def _hint(path: str) -> str:
     except (OSError, ValueError):
         siblings = []
     near = did_you_mean(name, siblings)
-    return near or ("" if os.path.isabs(path) else "paths are relative to the folder you run from")
+    return near or ("" if os.path.isabs(path) else "paths are relative to the working directory")

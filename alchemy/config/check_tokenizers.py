@@ -14,7 +14,7 @@ from alchemy.constraints import is_import_path
 from alchemy.errors import Problem, did_you_mean
 from alchemy.optional_packages import explain_missing, is_installed
 
-NO_DOWNLOAD = "nothing is downloaded here: pass the path of a local folder"
+NO_DOWNLOAD = "models are not downloaded: pass the path of a local folder"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _LEARNERS = ("TextTask", "Translation")  # tasks that can train a tokenizer on the training data
 _KEYS = ("tokenizer", "source_tokenizer", "target_tokenizer")
@@ -34,12 +34,12 @@ def check_tokenizers(layout: Layout) -> Iterator[Problem]:
         path, labels = slot.table.get("path"), slot.table.get("labels")
         if slot.is_a("Pretrained") and isinstance(path, str) and not os.path.isdir(os.path.expanduser(path)):
             hint = _suggest_neighbor(path, folders=True) or (NO_DOWNLOAD if is_hub_name(path) else "")
-            yield slot.problem(f"there is no folder {path!r} with a pretrained model", "path", hint=hint)
+            yield slot.problem(f"pretrained model folder not found: {path!r}", "path", hint=hint)
         if isinstance(labels, str) and not os.path.isfile(os.path.expanduser(labels)):
             names = ", ".join(f'"{name.strip()}"' for name in labels.split(",") if name.strip())
-            several = f"give a list: labels = [{names}]" if "," in labels else ""
+            several = f"use a list: labels = [{names}]" if "," in labels else ""
             hint = (
-                several or _suggest_neighbor(labels) or "a label file has one label per line; or give a list of labels"
+                several or _suggest_neighbor(labels) or "create a file with one label per line, or use a list of labels"
             )
             yield slot.problem(f"label file not found: {labels!r}", "labels", hint=hint)
 
@@ -59,8 +59,8 @@ def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:
     hint = near or _suggest_neighbor(value, folders=True)
     if not hint:
         hint = NO_DOWNLOAD if is_hub_name(value) else "pass the path of a folder"
-        hint += f', or a class that is trained on the training data: {key} = "alchemy.text.Words"' if learns else ""
-    yield slot.problem(f"there is no folder {value!r} with a tokenizer", key, hint=hint)
+        hint += f', or train a tokenizer on the training data: {key} = "alchemy.text.Words"' if learns else ""
+    yield slot.problem(f"tokenizer folder not found: {value!r}", key, hint=hint)
 
 
 def _check_class(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[Problem]:
@@ -73,7 +73,7 @@ def _check_class(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[
             yield slot.problem(f"unknown {key} {dotted!r}: {part.message}", key, hint=part.hint)
         return
     if part.complete and "tokenizer" not in part.kinds:
-        yield slot.problem(f"{dotted!r} is not a tokenizer", key, hint="`alchemy parts tokenizer` lists them")
+        yield slot.problem(f"{dotted!r} is not a tokenizer", key, hint="`alchemy parts tokenizer` lists the tokenizers")
         return
     for package in part.attribute("packages") or ():
         if not is_installed(package):
@@ -94,12 +94,12 @@ def _check_learn_options(slot: Slot, part: Part, key: str) -> Iterator[Problem]:
     if takes_any:
         names, takes_any = names + [param.name for param in part.params], part.takes_kwargs or not part.readable
     if part.complete and part.method("train") is None:
-        yield slot.problem(f"{part.name} cannot be trained on text", key, hint="give a folder, or a table of its files")
+        yield slot.problem(f"{part.name} cannot be trained on text", key, hint="pass a folder, or a table of its files")
         return
     for name in slot.table.table("learn"):
         if name not in names and not takes_any:
             hint = did_you_mean(name, names) or f"it takes {', '.join(names) or 'nothing'}"
-            yield slot.problem(f"{part.name} does not learn with {name!r}", "learn", hint=hint)
+            yield slot.problem(f"{part.name} has no training option {name!r}", "learn", hint=hint)
 
 
 def _suggest_neighbor(path: str, *, folders: bool = False) -> str:

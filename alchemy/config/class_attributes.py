@@ -10,9 +10,10 @@ from alchemy.optional_packages import explain_missing, is_installed
 
 
 def read_attribute(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str] | None:
-    """Return the names that a class attribute lists for the part's values, or None if the attribute is not declared.
+    """Return the names in a class attribute that apply to the part's values, or None if the attribute is not declared.
 
-    A tuple always applies. A mapping has a condition for each tuple: `""`, a key that must be set, or `key=value`.
+    A tuple always applies. A mapping has a condition for each tuple: `""` (always), a key that must be set, or
+    `key=value`.
     `{key}` in a name is replaced by the value of that key. Without `inherited`, attributes that a project's part
     inherits from alchemy are ignored, because the project may have changed the behavior.
     """
@@ -55,7 +56,7 @@ def check_packages(layout: Layout) -> Iterator[Problem]:
 
 
 def translates_text(layout: Layout) -> bool:
-    """Return whether the task translates raw text, which it decodes by default (corpora need a `search` table)."""
+    """Return whether the task translates raw text with the default search (corpora have no default search)."""
     task = layout.at("task")
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
     of_text = any(pipe.is_a("ParallelText") for pipe in pipes)

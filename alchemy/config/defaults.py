@@ -18,7 +18,7 @@ LOG_DIR = "records"
 
 
 def is_experiment(doc: Document) -> bool:
-    """Return whether a config describes a complete experiment and not, for example, a base for other configs."""
+    """Return whether a config describes a complete experiment, as opposed to, for example, a base for other configs."""
     return isinstance(doc.get("task"), Table) and isinstance(doc.get("model"), Table)
 
 

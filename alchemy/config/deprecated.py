@@ -29,8 +29,8 @@ def rename_keys(layer: Table, notes: list[Problem]) -> None:
         for place, table in _tables(layer.get(section), section):
             if old not in table or (new in table and _is_project_part(table)):
                 continue
-            use = f"{new!r} is given too, and used" if new in table else f"its value {format_brief(table[old])} is used"
-            message, hint = f"{old!r} is the old spelling of {new!r}; {use}", f"rename it to {new!r}"
+            use = f"{new!r} is also set and used" if new in table else f"its value {format_brief(table[old])} is used"
+            message, hint = f"{old!r} is the old name of {new!r}; {use}", f"rename it to {new!r}"
             notes.append(Problem(message, table.where(old), place, hint, error=False))
             _rename(table, old, new)
 
@@ -57,14 +57,13 @@ def update_override(override: str) -> str:
     return override
 
 
-def _update_paths(table: Table) -> None:
+def _update_paths(node: Table | Array) -> None:
     """Update the import paths of renamed modules without a warning, since a record cannot be edited."""
-    for key, value in list(table.items()):
-        if isinstance(value, str) and (path := current_path(value)) != value:
-            table.put(key, path, table.origin_of(key))
-        for inner in value if isinstance(value, Array) else (value,):
-            if isinstance(inner, Table):
-                _update_paths(inner)
+    for key, value in list(children(node)):
+        if isinstance(value, Table | Array):
+            _update_paths(value)
+        elif isinstance(node, Table) and isinstance(value, str) and (path := current_path(value)) != value:
+            node.put(str(key), path, node.origin_of(str(key)))
 
 
 def _tables(found: object, section: str) -> Iterator[tuple[str, Table]]:

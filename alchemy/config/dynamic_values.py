@@ -1,7 +1,7 @@
 """Compute values when a config is loaded: `lr = { dyn = "loguniform", low = 1e-5, high = 1e-3 }`.
 
 Each value is drawn once, from the seed and its dotted key, so adding one does not change the others. The config
-then contains the drawn value, and `doc.dynamic` contains the recipe. Ranges inside `[sweep]` are left to the sweep.
+then contains the drawn value, and `doc.dynamic` contains the recipe. Ranges inside `[sweep]` are resolved by the sweep.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def _choice(source: _Stream, *, values: Sequence[Any], weights: Sequence[float] 
         raise CannotSet("values must be a non-empty list")
     weights = [1.0] * len(values) if weights is None else weights
     if not isinstance(weights, list) or len(weights) != len(values):
-        raise CannotSet("weights must be a list as long as values")
+        raise CannotSet("weights must be a list of the same length as values")
     _check_numbers(**{f"weights.{index}": weight for index, weight in enumerate(weights)})
     if min(weights) < 0 or sum(weights) <= 0:
-        raise CannotSet("weights must not be negative, nor all zero")
+        raise CannotSet("weights must not be negative or all zero")
     mark = source.draw() * sum(weights)
     for value, weight in zip(values, weights, strict=True):
         mark -= weight
@@ -100,13 +100,13 @@ def _env(source: _Stream, *, name: str, default: object = _NOT_GIVEN, secret: bo
     if text is not None:
         return parse_value(text, None if default is _NOT_GIVEN else default) if text.strip() else text
     if default is _NOT_GIVEN:
-        raise CannotSet(f"the environment variable {name} is not set", f"export {name}=.., or give a default")
+        raise CannotSet(f"the environment variable {name} is not set", f"export {name}=.., or set a default")
     return default
 
 
 def _time(source: _Stream, *, format: str = "%Y-%m-%d_%H-%M-%S") -> str:
     if not isinstance(format, str):
-        raise CannotSet("format must be text such as '%Y-%m-%d'")
+        raise CannotSet("format must be a string such as '%Y-%m-%d'")
     return source.now.strftime(format)
 
 
@@ -129,7 +129,7 @@ SEEDLESS = ("env", "time", "date")
 
 # -- resolving
 def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
-    """Replace `{ dyn = .. }` tables with their values: the tables that need the seed if `drawn`, else all others."""
+    """Replace `{ dyn = .. }` tables with their values: those that need the seed if `drawn`, otherwise all others."""
     now = datetime.datetime.now()
     seed = seed_of(doc)
     for table, key, path, label in list(_recipes(doc)):
@@ -219,4 +219,4 @@ def _check_numbers(**values: object) -> None:
 def _check_range(low: float, high: float) -> None:
     _check_numbers(low=low, high=high)
     if low > high:
-        raise CannotSet(f"low {low} is above high {high}")
+        raise CannotSet(f"low = {low} is greater than high = {high}")

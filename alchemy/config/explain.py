@@ -56,7 +56,7 @@ def explain(doc: Document, key: str) -> str:
 
 
 def _describe_target(doc: Document, keys: list[str]) -> str:
-    """Return a referenced key and the place where its value was set."""
+    """Describe a referenced key and where its value was set."""
     node: Any = doc
     path: Path = ()
     origin = Origin()
@@ -76,7 +76,7 @@ def diff(a: Document, b: Document) -> str:
     names = [f"{name}#{doc.variant}" if doc.variant else name for name, doc in zip(names, (a, b), strict=True)]
     rows = differences(a, b)
     if not rows:
-        drawn = "; the seed is drawn for each" if _has_drawn_seed(a) else ""
+        drawn = "; each draws its own seed" if _has_drawn_seed(a) else ""
         return f"identical: {names[0]} and {names[1]} resolve to the same config{drawn}"
     lines, (one, other) = [], map(_walk, (a, b))
     for key, left, right in rows:

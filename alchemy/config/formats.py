@@ -21,7 +21,7 @@ LARGEST = 4 * 2**20  # bytes: configs are written by hand; anything larger is da
 
 
 def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed:
-    """Read a config file and raise ConfigError on any failure; `where` is the place that requested the file."""
+    """Read a config file and raise ConfigError on any failure; `where` is the location that refers to it."""
     _check_exists(path, where)
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in _FORMATS and not os.path.isdir(path):
@@ -44,7 +44,7 @@ def parse(text: str, suffix: str, name: str) -> Parsed:
         parsed = _FORMATS[suffix](text.replace("\r\n", "\n"), name)
         parsed.data = decode(parsed.data, name, parsed.lines)
     except RecursionError:
-        fail(f"tables are nested more than {DEEPEST} deep", where=name)
+        fail(f"tables are nested more than {DEEPEST} levels deep", where=name)
     return parsed
 
 
@@ -55,9 +55,9 @@ def _check_exists(path: str, where: str) -> None:
     try:
         siblings = os.listdir(folder or ".")
     except OSError:
-        fail(f"there is no folder {folder!r}, where {name!r} should be", where=where, hint="check the path")
+        fail(f"cannot find {name!r}: there is no folder {folder!r}", where=where, hint="check the path")
     except ValueError:
-        fail(f"{path!r} is not a path", where=where)
+        fail(f"{path!r} is not a valid path", where=where)
     configs = sorted(sibling for sibling in siblings if os.path.splitext(sibling)[1] in _FORMATS)
     offer = f"the folder contains {', '.join(configs[:5])}" if configs else "check the path"
     fail(f"config file not found: {path!r}", where=where, hint=did_you_mean(name, siblings) or offer)
@@ -105,7 +105,7 @@ def _json(text: str, name: str) -> Parsed:
         layout = scan_json(text, name)
         data, lines = _loads(layout.text, name), layout.lines
     if not isinstance(data, dict):
-        fail("a JSON config must be one object", where=name, hint="write { ... } around it")
+        fail("a JSON config must be one object", where=name, hint="enclose it in { ... }")
     return Parsed(_drop_comment_keys(data), lines)
 
 
@@ -122,9 +122,9 @@ def _loads(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        fail(f"the text is not JSON: {error.msg[:1].lower()}{error.msg[1:]}", where=f"{name}:{error.lineno}")
+        fail(f"invalid JSON: {error.msg[:1].lower()}{error.msg[1:]}", where=f"{name}:{error.lineno}")
     except ValueError as error:  # numbers with more than 4,300 digits
-        fail(f"the text is not JSON: {error}", where=name)
+        fail(f"invalid JSON: {error}", where=name)
 
 
 def _drop_comment_keys(value: object) -> Any:
@@ -140,7 +140,7 @@ def _toml(text: str, name: str) -> Parsed:
 
 
 def _ini(text: str, name: str) -> Parsed:
-    """Parse INI: sections are tables and values are TOML, so only comments and colons need translation."""
+    """Parse INI: sections are tables and values are TOML, so only comments and colons are translated."""
     return _toml(re.sub(r"(?m)^([\w.-]+[ \t]*):", r"\1=", re.sub(r"(?m)^([ \t]*);", r"\1#", text)), name)
 
 

@@ -1,4 +1,4 @@
-"""The config tables and keys that alchemy knows, what each runner requires, and what each part receives."""
+"""The config tables and keys that alchemy recognizes, what each runner requires, and what each part receives."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ GIVEN = {
     "network": ("source_size", "target_size"),
 }
 
-# the type of the table at a key of a part (or its subclasses); True: the type of each inner table without a `type`
+# default type of the table at this key of this part (or a subclass); True: default type of each of its inner tables
 INNER_TYPES = {
     ("alchemy.data.collate.Pad", "fields"): ("alchemy.data.columns.Padded", True),
     ("alchemy.tasks.translation.Translation", "limits"): ("alchemy.generate.Limits", False),

@@ -52,7 +52,7 @@ class Layers:
 
     allow_code: bool
     user_dir: str = "src"
-    record: bool = False  # treat the first file as the config of a record, wherever it is
+    record: bool = False  # treat the first file as the config of a record, regardless of its location
     compare: bool = False  # nothing will be built from the layers
     once: bool = False  # only one document is created from the layers, so it may reuse a layer
     layers: dict[str, Layer] = field(default_factory=dict)  # by real path
@@ -138,7 +138,7 @@ class Layers:
         if _real_path(path) in chain:
             fail(f"base is circular: {_format_chain((*chain, path))}", where=at, hint="break the cycle")
         if len(chain) > DEEPEST:
-            fail(f"bases of bases are nested more than {DEEPEST} deep", where=at)
+            fail(f"bases of bases are nested more than {DEEPEST} levels deep", where=at)
         return self.layer(path, at, chain)
 
     def _choose(self, pile: _Pile, layer: Layer, variant: str, chain: tuple[str, ...] = ()) -> Table:

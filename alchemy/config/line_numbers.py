@@ -167,7 +167,7 @@ class _Scanner:
                 self.layout.blanks.append(match.span())
 
     def begin(self, path: Path, start: int, after: int) -> None:
-        """Record the key or element at `start`; the text from `after` on belongs to it."""
+        """Record the key or element at `start`; the text starting at `after` belongs to it."""
         layout, line = self.layout, self.layout.line_at(start)
         if self.only_lines:
             if len(path) > DEEPEST:
@@ -175,7 +175,7 @@ class _Scanner:
             self.note(path, line)
             return
         if len(path) > DEEPEST:
-            self.fail(f"tables are nested more than {DEEPEST} deep", line)
+            self.fail(f"tables are nested more than {DEEPEST} levels deep", line)
         if path in self.defined and path[-1] != "//":
             self.fail(f"{'.'.join(map(str, path))} is set twice", line, f"it is first set on line {layout.lines[path]}")
         self.defined.add(path)

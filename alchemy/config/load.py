@@ -43,8 +43,8 @@ def prepare_cfg(
     All errors are raised together in one ConfigError; warnings are added to `doc.notes`.
 
     The config of an untrusted record may name only the code listed in docs/security.md and parts defined in
-    the project's `user_dir`. `record` marks the file as a record's config, wherever it is; `compare` means that
-    nothing will be built from it, so it may name anything.
+    the project's `user_dir`. `record` marks the file as a record's config, regardless of its location; `compare`
+    means that nothing will be built from it, so it may name anything.
     """
     layers = Layers(allow_code, user_dir, record=record, compare=compare, once=True)
     return _prepare(cfg, layers, variant=variant, overrides=overrides, seed=seed)
@@ -86,7 +86,7 @@ def _prepare(
     if doc.dynamic or doc.references:
         restore_secrets(doc)
     expand_names(doc, notes, layers.roots)  # repeated: extended splits and drawn choices may contain short names
-    if foreign and (doc.dynamic or doc.references):  # the type of a part may have been chosen late
+    if foreign and (doc.dynamic or doc.references):  # the type of a part may only be known now
         problems += vet(doc, layers.user_dir)
     if extended or overrides or doc.variant or isinstance(source, Mapping) or len(layers.layers) > 1:
         drop_stale_keys(doc, layers.roots, notes)

@@ -149,7 +149,7 @@ def find_element(array: Array, name: str, path: Path, where: str) -> int | Probl
         places = [f"{dotted_key(path)}.{index}" for index, kind in enumerate(short) if name in (kind, known[index])]
         text = f"{dotted_key(path)} has {len(places)} parts named {name}"
         return Problem(text, where, hint=f"write {' or '.join(places)}")
-    offer = f"it has {', '.join(filter(None, short)) or f'{len(array)} elements, counted from 0'}"
+    offer = f"it has {', '.join(filter(None, short)) or f'{len(array)} elements, numbered from 0'}"
     return Problem(f"the list {dotted_key(path)} has no {name!r}", where, hint=did_you_mean(name, short) or offer)
 
 

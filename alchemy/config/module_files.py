@@ -17,7 +17,7 @@ LARGEST_SOURCE = 400_000  # bytes: longer files are generated code, and parsing 
 
 @dataclass(frozen=True)
 class Place:
-    """The location of a module on disk: a source file, package folders, or compiled code (both are empty)."""
+    """The location of a module on disk: a source file, package folders, or compiled code (both fields are empty)."""
 
     file: str = ""
     folders: tuple[str, ...] = ()

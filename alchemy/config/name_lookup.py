@@ -125,7 +125,7 @@ def _missing_module(name: str, roots: tuple[str, ...]) -> Gap:
         if locate(prefix, roots) is None:
             beside = siblings(prefix, roots)
             install = how_to_install(prefix) if prefix in EXTRAS else ""
-            spelling = "check the spelling, the installation and the folder you run from"
+            spelling = "check the spelling, the installation and the working directory"
             hint = install or did_you_mean(prefix, beside) or spelling
             return Gap("module", f"no module named {prefix!r}", hint)
     return Gap("unreadable")
@@ -139,16 +139,16 @@ def _missing_name(module_name: str, name: str, place: Place, module: Module | No
     if name[:1].isupper():  # the user means a class, not a function with a similar name
         names = [known for known in names if known[:1].isupper()]
     more = ", ..." if len(offered) > 8 else ""
-    hint = did_you_mean(name, names) or (f"it has {', '.join(offered[:8])}{more}" if offered else "it defines no part")
+    hint = did_you_mean(name, names) or (f"it has {', '.join(offered[:8])}{more}" if offered else "it defines no parts")
     return Gap("name", f"module {module_name!r} has no {name!r}", hint)
 
 
 def ancestors(start: Class, roots: tuple[str, ...]) -> list[Class]:
-    """Return the class and its ancestors in method resolution order, except in contrived cases."""
+    """Return the class and its ancestors in method resolution order (only approximately in contrived cases)."""
     found: dict[str, Class] = {}
 
     def visit(klass: Class, path: tuple[str, ...]) -> None:
-        found.pop(klass.dotted, None)  # the last occurrence counts, so that a base comes after all its subclasses
+        found.pop(klass.dotted, None)  # keep the last occurrence, so that a base comes after all its subclasses
         found[klass.dotted] = klass
         for base in _bases(klass, roots):
             if base.dotted not in (*path, klass.dotted, "builtins.object"):
@@ -172,7 +172,7 @@ def _bases(klass: Class, roots: tuple[str, ...]) -> Iterator[Class]:
 
 
 def _dotted_name(module: Module, value: ast.expr) -> str:
-    """Return the best dotted name for a base class as written, even if it cannot be resolved."""
+    """Return the full dotted name of a base class if its import is known, otherwise the name as written."""
     if isinstance(value, ast.Attribute):
         owner = _module_of(module, value.value, ())
         return f"{owner}.{value.attr}" if owner else ast.unparse(value)

@@ -48,11 +48,11 @@ class CannotSet(Exception):
 
 
 def override(doc: Document, text: str) -> list[Problem]:
-    """Apply one `key=value` to a document and return the problems; `check` reports keys that no part reads."""
+    """Apply one `key=value` to a document and return the problems; `check` reports keys that no part uses."""
     try:
         keys, value = _split(text)
         if keys[0] in _READ_EARLIER and keys[0] not in doc:  # a project may have a regular key with that name
-            raise CannotSet(f"{keys[0]} is read before overrides", _READ_EARLIER[keys[0]])
+            raise CannotSet(f"{keys[0]} is read before overrides are applied", _READ_EARLIER[keys[0]])
         if _extends(doc, keys):
             return _set_in_extension(doc, keys, value)
         parent = _walk(doc, keys[:-1])
@@ -84,7 +84,7 @@ def parse_value(text: str, old: object) -> Any:
         raise CannotSet(f"expected true or false, got {text!r}", "write true or false")
     if isinstance(old, int | float):
         if bare or isinstance(value, bool):
-            raise CannotSet(f"expected a number, as in {old}, got {text!r}", f"text needs quotes: '\"{text}\"'")
+            raise CannotSet(f"expected a number such as {old}, got {text!r}", f"strings need quotes: '\"{text}\"'")
         if isinstance(value, int | float):
             return _number(value, old)
     if isinstance(old, str) and not isinstance(value, list):
@@ -111,9 +111,9 @@ def _split(text: str) -> tuple[list[str], str | None]:
         left, sign, right = text.partition("=")
         keys, rest = [part.strip() for part in left.split(".")], sign + right
     if not rest or not all(keys):
-        raise CannotSet("expected key=value", "write it like optim.lr=0.001")
+        raise CannotSet("expected key=value", "for example, optim.lr=0.001")
     if not rest[1:].strip():
-        empty = f"empty text is {dotted_key(tuple(keys))}='\"\"'; ~key deletes a key"
+        empty = f"an empty string is {dotted_key(tuple(keys))}='\"\"'; ~key deletes a key"
         raise CannotSet("no value after '='", empty)
     return keys, rest[1:]
 

@@ -21,12 +21,12 @@ from alchemy.config.known_tables import (
     SECTIONS,
 )
 from alchemy.config.part_source import KINDS, Gap, Part, Sources, parts
-from alchemy.config.short_names import explain_name
+from alchemy.config.short_names import explain_name, with_article
 from alchemy.config.signature import literal_value
 from alchemy.config.tree import Array, Document, Table, children
 from alchemy.errors import Problem
 
-MOST_PROBLEMS = 1000  # per config: more would not be read, and computing hints for 100,000 wrong keys takes minutes
+MOST_PROBLEMS = 1000  # per config: nobody would read more, and computing hints for 100,000 wrong keys takes minutes
 
 
 @dataclass(eq=False)
@@ -197,14 +197,14 @@ def _add_list(layout: Layout, owner: Table, section: str, kind: str) -> None:
     key = section.rpartition(".")[2]
     items = owner.get(key, [])
     if not isinstance(items, list):
-        text, hint = f"{key!r} must be a list of tables", '[{ type = "..." }, ...]'
+        text, hint = f"{key!r} must be a list of tables", f'write {key} = [{{ type = "..." }}, ...]'
         layout.problems.append(Problem(text, owner.where(key), section, hint))
         return
     for i, item in enumerate(items):
         if isinstance(item, Table):
             _add(layout, Slot(f"{section}.{i}", item, kind))
         else:
-            text, hint = f"{_with_article(kind)} must be a table, not {item!r}", f'write {{ type = "{item}" }}'
+            text, hint = f"{with_article(kind)} must be a table, not {item!r}", f'write {{ type = "{item}" }}'
             layout.problems.append(Problem(text, owner.where(key), f"{section}.{i}", hint))
 
 
@@ -217,7 +217,7 @@ def _add(layout: Layout, slot: Slot) -> None:
     listed = f"`alchemy parts {shlex.quote(slot.kind)}` lists what"
     if dotted is None and "type" not in slot.table:
         hint = f'write type = "package.module.Class"; {listed} is available'
-        layout.problems.append(slot.problem(f"{_with_article(slot.kind)} needs a 'type'", "type", hint=hint))
+        layout.problems.append(slot.problem(f"{with_article(slot.kind)} needs a 'type'", "type", hint=hint))
     elif not isinstance(dotted, str):
         hint = "write it like 'package.module.Class'"
         layout.problems.append(slot.problem(f"'type' must be a string, not {dotted!r}", "type", hint=hint))
@@ -232,7 +232,7 @@ def _add(layout: Layout, slot: Slot) -> None:
         slot.part = found
         wrong = _wrong_kind(found, slot.kind)
         if wrong:
-            layout.problems.append(slot.problem(f"{dotted!r} is {wrong}", "type", hint=f"{listed} fits here"))
+            layout.problems.append(slot.problem(f"{dotted!r} is {wrong}", "type", hint=f"{listed} is available"))
 
 
 def _add_nested(layout: Layout, parent: Slot) -> None:
@@ -280,11 +280,11 @@ def _check_named_code(layout: Layout, slot: Slot) -> Iterator[Problem]:
             yield slot.problem(f"{key} = {dotted!r}: {why}", key, hint=found.hint)
         elif found is not None and key in SAMPLERS and _is_function(found, str(dotted)):
             hint = "name a class, such as torch.utils.data.RandomSampler"
-            yield slot.problem(f"{key} = {dotted!r} is a function, and cannot be iterated over", key, hint=hint)
+            yield slot.problem(f"{key} = {dotted!r} is a function, which cannot be iterated over", key, hint=hint)
 
 
 def _is_function(found: Part | Gap, dotted: str) -> bool:
-    """Return whether a name is known not to be a class; the standard library, partly compiled, has no samplers."""
+    """Return whether a name is known not to be a class; the partly compiled standard library contains no samplers."""
     return found.function if isinstance(found, Part) else dotted.split(".")[0] in sys.stdlib_module_names
 
 
@@ -295,12 +295,8 @@ def _wrong_kind(part: Part, kind: str) -> str:
         return ""
     if kind == "optim" and part.module.startswith("torch."):
         return "not an optimizer"
-    known = f"{_with_article(' and '.join(sorted(part.kinds)))}, " if part.kinds else ""
-    return f"{known}not {_with_article(kind)}"
-
-
-def _with_article(word: str) -> str:
-    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
+    known = f"{with_article(*sorted(part.kinds))}, " if part.kinds else ""
+    return f"{known}not {with_article(kind)}"
 
 
 def _gap_problem(gap: Gap, dotted: str, slot: Slot, *, error: bool = True) -> list[Problem]:
@@ -308,7 +304,7 @@ def _gap_problem(gap: Gap, dotted: str, slot: Slot, *, error: bool = True) -> li
     if gap.reason == "unreadable":
         return []
     if gap.reason == "syntax":
-        return [Problem(gap.message, gap.where, slot.section, f"type = {dotted!r} at {place} needs it", error)]
+        return [Problem(gap.message, gap.where, slot.section, f"it is needed by type = {dotted!r} at {place}", error)]
     message = gap.message if gap.reason == "form" else f"unknown type {dotted!r}: {gap.message}"
     return [Problem(message, place, slot.section, _suggest_path(dotted) or gap.hint, error)]
 

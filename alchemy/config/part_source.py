@@ -54,7 +54,7 @@ _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items()
 
 @dataclass(eq=False)
 class Part:
-    """What the check knows about the class or function that a `type` names."""
+    """Information about the class or function that a `type` names."""
 
     name: str
     module: str
@@ -140,7 +140,7 @@ class Part:
     def attribute(self, name: str, *, inherited: bool = True) -> Any:
         """Return a class attribute that is written as a literal, or None for anything else.
 
-        Without `inherited`, only the attributes that a project's part defines in the project's own classes count.
+        Without `inherited`, attributes that a project's part inherits from alchemy or torch are ignored.
         """
         for klass in self.line:
             if not (inherited or self.ours) and klass.dotted.startswith(_FOREIGN):
@@ -173,10 +173,10 @@ def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
 
 
 def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part | Gap:
-    """Return the part that a `type` names, or why it was not found; `base` selects among aliases with the same name."""
+    """Return the part that a `type` names, or a `Gap` if there is none; `base` selects among identical aliases."""
     pieces = dotted.split(".")
     if len(pieces) > _LONGEST:
-        return Gap("form", f"type = {dotted[:40]!r}... is not an import path: it has {len(pieces)} parts")
+        return Gap("form", f"type = {dotted[:40]!r}... is not an import path: it has {len(pieces)} components")
     if not is_import_path(dotted):
         return Gap("form", f"type = {dotted!r} is not an import path", "write it like 'package.module.Class'")
     module_name, name = ".".join(pieces[:-1]), pieces[-1]
@@ -194,15 +194,15 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
 
 
 def _live_part(dotted: str, name: str) -> Part | Gap:
-    """Return a part defined in the running script or notebook, read from the class since it may have no source file."""
+    """Return a part defined in the running script or notebook, read from the class itself, which may have no source."""
     running = [sys.modules[module] for module in ENTRY_MODULES if module in sys.modules]
     there = {key: value for module in running for key, value in vars(module).items()}
     if is_registered(dotted):
         there.setdefault(name, None)
     if name not in there:
         classes = [key for key, value in there.items() if isinstance(value, type) and value.__module__ in ENTRY_MODULES]
-        hint = did_you_mean(name, classes) or "it is a class of a script or notebook: run it from there"
-        return Gap("name", f"the script that is running has no {name!r}", hint)
+        hint = did_you_mean(name, classes) or "the class is defined in a script or notebook: run it from there"
+        return Gap("name", f"the running script does not define {name!r}", hint)
     part = there[name]
     names, takes_any = parameters(part) if callable(part) else ({}, True)
     if takes_any or not names or not isinstance(part, type):  # the part reads its table itself, or is not a class

@@ -16,7 +16,7 @@ def parse_code(text: str, name: str) -> Parsed:
         tree = ast.parse(text, name)
     except (SyntaxError, ValueError) as error:
         line, text = (error.lineno or 1, error.msg) if isinstance(error, SyntaxError) else (1, str(error))
-        fail(f"the file is not Python: {text}", where=f"{name}:{line}")
+        fail(f"invalid Python: {text}", where=f"{name}:{line}")
     values = _execute(tree, name)
     lines = _lines(tree)
     if "cfg" not in values:
@@ -24,7 +24,8 @@ def parse_code(text: str, name: str) -> Parsed:
         return Parsed(data, lines)
     cfg = values["cfg"]
     if not isinstance(cfg, dict):
-        fail(f"cfg is a {type(cfg).__name__}", where=f"{name}:{lines.get(('cfg',), 1)}", hint="write cfg = { ... }")
+        where = f"{name}:{lines.get(('cfg',), 1)}"
+        fail(f"cfg must be a dict, not {type(cfg).__name__}", where=where, hint="write cfg = { ... }")
     return Parsed(cfg, {path[1:]: line for path, line in lines.items() if path[0] == "cfg"})
 
 

@@ -88,14 +88,14 @@ class References:
         for place in list(self.places.values()):
             self._try(place)
         for place in self.places.values() if last else ():  # references to a seed that the config does not have
-            self._report(place, "it is not known when the config is loaded", "give the config a seed")
+            self._report(place, "the value is not known when the config is loaded", "set a seed in the config")
 
     def _try(self, place: _Place) -> None:
         try:
             self._resolve(place)
         except _NotReady:
             if place.dynamic and not self.early:
-                self._report(place, "a dynamic value cannot depend on another one", "write the value")
+                self._report(place, "a dynamic value cannot depend on another one", "write a value instead")
         except _Unresolvable as error:
             if not self.early:
                 self.problems += [error.problem] if error.problem else []
@@ -183,7 +183,7 @@ class References:
 
     def _circular_reference(self, place: _Place) -> Problem:
         if len(self.active) > DEEPEST:
-            return _problem(place, f"references to references are nested more than {DEEPEST} deep", "")
+            return _problem(place, f"references to references are nested more than {DEEPEST} levels deep", "")
         links = [*self.active[self.active.index(place.path) :], place.path]
         self.failed.update(links)
         return _problem(place, f"circular reference: {' -> '.join(map(dotted_key, links))}", "")
@@ -196,7 +196,7 @@ class References:
         if self.size > LARGEST:
             raise _Unresolvable(_problem(place, f"references add more than {LARGEST} values and characters", ""))
         if len(place.path) + depth > DEEPEST:
-            raise _Unresolvable(_problem(place, f"tables would be nested more than {DEEPEST} deep", ""))
+            raise _Unresolvable(_problem(place, f"tables would be nested more than {DEEPEST} levels deep", ""))
 
 
 def escape(node: Any) -> None:
@@ -246,7 +246,7 @@ def _format_inside_text(place: _Place, key: str, value: object) -> str:
     if value is None or isinstance(value, Table | Array):
         kind = "a table" if isinstance(value, Table) else "a list" if isinstance(value, Array) else "none"
         text = f"{key} is {kind}, which cannot be part of a string"
-        raise _Unresolvable(_problem(place, text, "a string that is only a reference can take any value"))
+        raise _Unresolvable(_problem(place, text, "use a string that contains only the reference"))
     return format_inline(value)
 
 

@@ -38,7 +38,7 @@ def schema() -> Schema:
             properties[path] = any_of(_list_of(kind), {"type": "object"})  # a table modifies the default plugins
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
-    properties |= {name: {"type": "object", "description": "read by a later version"} for name in LATER}
+    properties |= {name: {"type": "object", "description": "reserved for a later version"} for name in LATER}
     kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | _INNER
     definitions = {_slug(kind): _kind_schema(kind, [p for p in known if kind in p.kinds]) for kind in sorted(kinds)}
     return {
@@ -75,7 +75,7 @@ def _type_schema(part: Part, kind: str) -> Schema:
 
 
 def _kind_schema(kind: str, known: list[Part]) -> Schema:
-    """Return the schema of a kind: alchemy's types must match their part, and any other type may have any keys."""
+    """Return the schema of a kind: alchemy's types must match their part; other types may have any keys."""
     rules = [
         {"if": {"properties": {"type": _type_schema(p, kind)}, "required": ["type"]}, "then": part_schema(p, kind)}
         for p in known

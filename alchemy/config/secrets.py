@@ -48,7 +48,7 @@ def is_secret_name(name: object) -> bool:
 
 
 def is_secret_recipe(path: Path, recipe: Mapping[str, Any]) -> bool:
-    """Return whether a setting read from an environment variable is secret, based on its or the variable's name."""
+    """Return whether a setting read from an environment variable is secret, judging by its name and the variable's."""
     variable = str(recipe.get("name"))
     # unlike a setting such as pad_token, a variable with this suffix always contains a secret
     return is_secret_name(setting_of(path)) or is_secret_name(variable) or variable.lower().endswith("_token")
@@ -138,7 +138,7 @@ def mask_secrets(table: _AnyTable) -> _AnyTable:
 
 
 def as_written(doc: Document) -> dict[str, Any]:
-    """Return the values of a config as in its file, where masked values stay masked."""
+    """Return the values of a config as written in its file; masked values stay masked."""
     data = doc.plain()
     for node, key, path, value in _strings(data):
         if _is_secret(path, value) and not is_masked(value):
@@ -162,9 +162,9 @@ def missing_secrets(doc: Document) -> list[Problem]:
         if is_masked(value):
             name, variable = dotted_key(path), _variable_of(value)
             where = node.where(key) if isinstance(node, Table) else doc.where(str(path[0]))
-            text = f"{name} is a secret, which the record keeps only as a digest, and no matching value was given"
+            text = f"{name} is a secret: the record stores only its digest, and no matching value was provided"
             export = f"export {variable}=.., or " if variable else ""
-            problems.append(Problem(text, where, hint=f"{export}give the value that the run had: --set {name}=.."))
+            problems.append(Problem(text, where, hint=f"{export}pass the value used by the run: --set {name}=.."))
     return problems
 
 
@@ -191,7 +191,7 @@ def mask_value(name: str, value: object) -> object:
 
 
 def _agree(one: str, other: str) -> bool:
-    """Return whether two values are equal; two masked values count as equal, since their salts differ."""
+    """Return whether two values are equal; two masked values are considered equal, since their salts differ."""
     if is_masked(one) and is_masked(other):
         return True
     return one == other or matches(one, other) or matches(other, one)
@@ -231,7 +231,7 @@ def _variable_of(masked: str) -> str:
 
 
 def _find(masked: str) -> str | None:
-    """Return the value of a masked secret if the environment or this process has it."""
+    """Return the value of a masked secret if it is in the environment or among the secrets of this process."""
     variable = _variable_of(masked)
     with contextlib.suppress(ValueError):  # a record may contain any name
         value = os.environ.get(variable, "").strip()

@@ -57,6 +57,13 @@ _INNER = {
 _AS_TEXT = ("tokenizer", "collate")  # kinds of part that a key may name without a table
 _BASES = {base for bases in KINDS.values() for base in bases} - set(DEFAULT_TYPES.values())
 _TORCH = {"optim": "torch.optim", "loss": "torch.nn"}
+_NOUNS = {  # kinds that messages do not call by the name of their table
+    "optim": "optimizer",
+    "sched": "schedule",
+    "sched pipe": "schedule pipe",
+    "backward": "backward handler",
+    "collate": "collate function",
+}
 
 
 def expand_names(doc: Document, notes: list[Problem], roots: Sequence[str] = (".",)) -> None:
@@ -93,7 +100,7 @@ def explain_name(word: str, kind: str) -> tuple[str, str]:
     paths = _paths_of(word, kind) if word.isidentifier() else []
     if paths:
         return f"{word!r} is ambiguous: {len(paths)} parts have this name", f"write {' or '.join(map(repr, paths))}"
-    message, own = f"alchemy has no {kind} {word!r}", f"name your own part as 'src.module.{word or 'Class'}'"
+    message, own = f"alchemy has no {_noun(kind)} {word!r}", f"refer to your own part as 'src.module.{word or 'Class'}'"
     package = _TORCH.get(kind)
     if package and word.isidentifier() and isinstance(lookup(package, word, ()), Class):
         return message, f"write '{package}.{word}'"
@@ -101,9 +108,23 @@ def explain_name(word: str, kind: str) -> tuple[str, str]:
         return message, f"for text, write {written}"
     others = [(other, path) for other in HOMES for path in _paths_of(word, other)] if word.isidentifier() else []
     if others:
-        return message, f"{others[0][1]!r} is of the kind {others[0][0]!r}"
+        return message, f"{others[0][1]!r} is {with_article(others[0][0])}"
     near = did_you_mean(word, names_of(kind))
     return message, near or f"`alchemy parts {shlex.quote(kind)}` lists what is available; {own}"
+
+
+def with_article(*kinds: str) -> str:
+    """Return one or more kinds as a phrase with an article.
+
+    >>> with_article("optim"), with_article("model", "task")
+    ('an optimizer', 'a model and task')
+    """
+    words = " and ".join(map(_noun, kinds))
+    return f"an {words}" if words[0] in "aeiou" else f"a {words}"
+
+
+def _noun(kind: str) -> str:
+    return _NOUNS.get(kind, kind)
 
 
 def as_table(key: str, value: object) -> str:

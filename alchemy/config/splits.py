@@ -59,9 +59,9 @@ def _unreadable_problem(data: Table, part: Part) -> Problem:
         return Problem(message, data.where("processor"), SECTION, hint)
     if not any(split in data for split in SPLITS):
         hint = did_you_mean(next(iter(data), ""), SPLITS) or _FORMS[0]
-        return Problem(f"it names no files: set at least one of {', '.join(SPLITS)}", data.where(), SECTION, hint)
-    hint = 'add processor = "package.module.Class", a data pipe that takes `path`'
-    return Problem(f"{part.name} does not know how to read the files", data.where(), SECTION, hint)
+        return Problem(f"no files are given: set at least one of {', '.join(SPLITS)}", data.where(), SECTION, hint)
+    hint = 'add processor = "package.module.Class", a data pipe with a `path` parameter'
+    return Problem(f"{part.name} does not define how to read the files", data.where(), SECTION, hint)
 
 
 def _share_settings(task: Table, data: Table, plan: _Plan, part: Part | None) -> None:
@@ -151,7 +151,7 @@ class _Plan:
         known = [*SPLITS, *names, *_OWN, *LOADER_OPTIONS]
         hint = did_you_mean(key, known) or place_of(key, SECTION) or f"it takes {', '.join([*SPLITS, *_OWN, *names])}"
         short = self.processor.rpartition(".")[2]
-        self._note(f"neither {short} nor the loader takes {key!r}", key, hint)
+        self._note(f"neither {short} nor the loader has an option {key!r}", key, hint)
 
     def _reader(self, name: str, reads: list[str]) -> Table:
         """Return the table of a split's processor: shared keys, its file, and settings from its own table, if any."""
@@ -195,7 +195,7 @@ class _Plan:
             share = _parse_share(value)
             if share is None:
                 if name in self.data and not isinstance(value, str | Table | list):
-                    self._note(f"{name} is {format_brief(value)}, expected a path", name, _FORMS[name != "train"])
+                    self._note(f"{name} must be a path, not {format_brief(value)}", name, _FORMS[name != "train"])
             elif name == "train" or not 0 < share < 1:
                 self._note(
                     f"{name} = {format_brief(value)} is neither a path nor a share", name, _FORMS[name != "train"]
@@ -206,7 +206,7 @@ class _Plan:
             else:
                 found[name] = share
         if sum(found.values()) >= 1:
-            text = f"{' and '.join(found)} hold out {sum(found.values()):g} of the training data"
+            text = f"{' and '.join(found)} hold out {100 * sum(found.values()):g}% of the training data"
             self._note(text, list(found)[-1], "leave some of it to train on")
             return {}
         return found

@@ -29,22 +29,24 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 _LINE = "a line must be 'key = value', '[table]' or '# comment'"
 
+_ESCAPE = ("a backslash in double quotes starts an escape sequence", "use 'single quotes', or write \\\\")
+
 # start of tomllib's message -> our message and hint
 _MESSAGES = [
     ("Expected '=' after a key", _LINE, ""),
     ("Invalid statement", _LINE, ""),
-    ("Invalid initial character for a key", "a key is missing, or has a character that needs quotes", ""),
-    ("Unclosed array", "the list that starts here is never closed", "add ']', and a comma between its values"),
-    ("Unclosed inline table", "the table that starts here is never closed", "add '}', and a comma between its keys"),
+    ("Invalid initial character for a key", "a key is missing or contains a character that must be quoted", ""),
+    ("Unclosed array", "the list that starts here is never closed", "add the missing ']' or comma"),
+    ("Unclosed inline table", "the table that starts here is never closed", "add the missing '}' or comma"),
     ("Expected newline or end", "unexpected text after the value: {rest}", "write one setting per line"),
-    ("Invalid hex value", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
-    ("Unescaped '\\'", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
-    ("Expected ']", "the name of the table is not closed", "write [name], or [[name]] for a list of tables"),
+    ("Invalid hex value", *_ESCAPE),
+    ("Unescaped '\\'", *_ESCAPE),
+    ("Expected ']", "the table header is not closed", "write [name], or [[name]] for a list of tables"),
     ("Expected", "the string that starts here is never closed", "add the closing quotes"),
     ("Unterminated string", "the string that starts here is never closed", "add the closing quotes"),
-    ("Illegal character '\\n'", "the string is not closed on its line", "add the closing quote, or use three quotes"),
-    ("Cannot declare", "the table is already defined in another form", "write it in one place"),
-    ("Cannot mutate immutable", "a table in braces cannot be extended elsewhere", "put all its keys in one place"),
+    ("Illegal character '\\n'", "the string does not end on this line", "add the closing quote, or use triple quotes"),
+    ("Cannot declare", "the table is already defined in a different form", "define it in one place"),
+    ("Cannot mutate immutable", "an inline table cannot be extended elsewhere", "put all its keys in one place"),
 ]
 
 
@@ -64,7 +66,7 @@ def _problem(message: str, layout: Scan, name: str) -> Problem:
     for start, template, hint in _MESSAGES:
         if message.startswith(start):
             return Problem(template.format(rest=repr(rest[:40])), where, hint=hint)
-    return Problem(f"the text is not TOML: {message[:1].lower()}{message[1:]}", where)
+    return Problem(f"invalid TOML: {message[:1].lower()}{message[1:]}", where)
 
 
 _FIXES = {
@@ -83,11 +85,11 @@ _LOOK_ALIKE = {
 }  # fmt: skip
 _COLON = re.compile(r"""\s*([\w.-]+)\s*:\s*(\S.*)""")
 _MISTAKES = [  # common mistakes in a line, and how to fix them
-    (re.compile(r"\s*(?://|--|%|;)"), "a comment starts with #"),
-    (re.compile(r"[^#\"']*\s//"), "a comment starts with #"),
-    (re.compile(r"[^=]*=\s*-?\d+,\d+\s*$"), "a decimal point is a dot: 0.001"),
-    (re.compile(r"[^=]*=\s*-?\.\d"), "write a zero before the dot: 0.001"),
-    (re.compile(r"[^=]*=\s*-?\d+\.\s*(?:#|$)"), "write a zero after the dot: 1.0"),
+    (re.compile(r"\s*(?://|--|%|;)"), "comments start with #"),
+    (re.compile(r"[^#\"']*\s//"), "comments start with #"),
+    (re.compile(r"[^=]*=\s*-?\d+,\d+\s*$"), "use a decimal point: 0.001"),
+    (re.compile(r"[^=]*=\s*-?\.\d"), "add a zero before the dot: 0.001"),
+    (re.compile(r"[^=]*=\s*-?\d+\.\s*(?:#|$)"), "add a zero after the dot: 1.0"),
 ]
 
 
@@ -97,7 +99,7 @@ def _improve_hint(problem: Problem, text: str) -> Problem:
     line = text.split("\n")[int(number) - 1]
     odd = next((char for char in line if char in _LOOK_ALIKE), "")
     if odd:
-        return replace(problem, hint=f"the line has the character {odd!r}: write {_LOOK_ALIKE[odd]!r}")
+        return replace(problem, hint=f"replace {odd!r} with {_LOOK_ALIKE[odd]!r}")
     colon = _COLON.match(line)
     if colon and problem.message == _LINE:
         return replace(problem, hint=f"write {colon[1]} = {colon[2]}")
@@ -110,5 +112,5 @@ def _bad_value(text: str, where: str) -> Problem:
     if text.startswith(("[", "{")):
         return Problem("the list or table is not closed, or a comma is missing", where)
     if not word:
-        return Problem("a value is missing", where, hint='empty text is ""')
-    return Problem(f"{word!r} is not a value", where, hint=_FIXES.get(word, f'quote text: "{word}"'))
+        return Problem("a value is missing", where, hint='an empty string is ""')
+    return Problem(f"{word!r} is not a valid value", where, hint=_FIXES.get(word, f'put strings in quotes: "{word}"'))

@@ -44,10 +44,10 @@ def format_inline(value: object) -> str:
     if isinstance(value, str):
         return quote(value)
     if not isinstance(value, datetime.date | datetime.time):
-        fail(f"{value!r} is not a value that TOML can write")
+        fail(f"{value!r} cannot be written as TOML")
     zone = value.utcoffset() if isinstance(value, datetime.datetime | datetime.time) else None
     if zone is not None and (isinstance(value, datetime.time) or zone.total_seconds() % 60):
-        fail(f"{value!r} has a time zone that TOML cannot write")
+        fail(f"{value!r} has a time zone that TOML cannot represent")
     return value.isoformat()
 
 

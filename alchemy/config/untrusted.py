@@ -67,12 +67,12 @@ def vet(doc: Document, user_dir: str) -> list[Problem]:
 
 
 def reject_recipes(table: Table) -> list[Problem]:
-    """Reject recipes and bases, which refer to other files and the environment, since records contain only values."""
+    """Reject recipes and bases, which refer to the environment and other files: a record contains only plain values."""
     found: list[Problem] = []
     for path, value, origin in _values(table):
         names_file = path == ("base",) or (path[0] == "variant" and path[2:] == ("base",))
         if names_file or (path[-1] == "dyn" and path[0] != "sweep"):
-            text = f"{path[-1]} = {value!r}: the config of a record contains only values and refers to nothing else"
+            text = f"{path[-1]} = {value!r}: the config of a record may contain only plain values"
             found.append(_refusal(text, origin, path, replace=False, first=not found))
     for layer in (table, *table.table("variant").values()):
         if isinstance(layer, Table):
@@ -102,7 +102,7 @@ def _rejection_reason(doc: Document, path: Path, value: Any, user_dir: str) -> s
     """Return why an untrusted value is rejected, or "" if it is allowed."""
     key = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
     if path[:2] == ("task", "datasets") and len(path) == 3 and not re.fullmatch(r"[\w-]+", key):
-        return f"the name of the split {key!r} is part of file names"
+        return f"the split name {key!r} would become part of file names"
     if key in UNSAFE and value is not None and bool(value) is UNSAFE[key] and not isinstance(value, Table | Array):
         return f"{key} = {str(value).lower()} would run code from a file"
     if key in COMPILER and path[:2] == ("precision", "compile") and len(path) == 3:
@@ -117,9 +117,9 @@ def _rejection_reason(doc: Document, path: Path, value: Any, user_dir: str) -> s
 def _text_rejection_reason(doc: Document, path: Path, key: str, text: str, user_dir: str) -> str:
     shown = f"{key} = {text!r}"
     if (key in CODE_KEYS and "." in text) or _runs_code(text, user_dir):
-        return "" if is_allowed(text, user_dir) else f"{shown} is not allowed in a config that is not trusted"
+        return "" if is_allowed(text, user_dir) else f"{shown} is not allowed in an untrusted config"
     if text.lower().endswith(PICKLES) or text.startswith(_HUBS):
-        return f"{shown} may be a pickle, which can run code when it is read"
+        return f"{shown} may be a pickle, which can run code when it is loaded"
     if key in PATHS and _leaves_directory(text) and _is_a(PATHS[key], doc, path, user_dir):
         return f"{shown} points outside the working directory"
     return ""

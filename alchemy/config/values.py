@@ -87,7 +87,7 @@ def literal(text: str) -> Any:
     try:
         data = tomllib.loads(scan_toml(f"value = {text}").text)
     except (ConfigError, RecursionError):
-        raise ValueError("set twice, or nested too deep") from None
+        raise ValueError("set twice, or nested too deeply") from None
     if list(data) != ["value"]:
         raise ValueError("more than one value")
     return data["value"]
@@ -96,10 +96,10 @@ def literal(text: str) -> Any:
 def decode(
     value: object, name: str = "", lines: Mapping[Path, int] | None = None, path: Path = (), *, spelt: bool = True
 ) -> Any:
-    """Convert data from a format or a program to plain data; `spelt` replaces tables such as `{ none = true }`."""
+    """Convert data from a file or program to plain data; with `spelt`, replace tables such as `{ none = true }`."""
     if isinstance(value, Mapping | list | tuple):
         if len(path) + bool(value) > DEEPEST:
-            fail(f"tables are nested more than {DEEPEST} deep", where=_at(name, lines or {}, path))
+            fail(f"tables are nested more than {DEEPEST} levels deep", where=_at(name, lines or {}, path))
         if isinstance(value, list | tuple):
             rows = enumerate(value)
             return [r if _is_plain(r) else decode(r, name, lines, (*path, i), spelt=spelt) for i, r in rows]
@@ -119,7 +119,7 @@ def decode(
         return value
     if isinstance(value, type) and path[-1:] == ("type",):
         return _import_path(value, where)
-    plain = "use text, numbers, true/false, dates, lists and tables"
+    plain = "use strings, numbers, true/false, dates, lists and tables"
     return fail(
         f"{dotted_key(path)} is a {type(value).__name__}, which a config cannot contain", where=where, hint=plain
     )

@@ -32,7 +32,7 @@ def _vocabulary_size(side: str, layout: Layout) -> int:
     if tokenizer is not None:
         return _tokenizer_size(tokenizer) if isinstance(tokenizer, str) else 0
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
-    pipes = [pipe for pipe in pipes if not pipe.is_a("ParallelText")]  # in ParallelText, the sides are columns
+    pipes = [pipe for pipe in pipes if not pipe.is_a("ParallelText")]  # its `source` and `target` are columns
     paths = [path for pipe in pipes if isinstance(path := pipe.table.get(side), str)]
     return int(_read(Path(f"{paths[0]}{_CORPUS}")).get("vocabulary", 0)) if paths else 0
 

@@ -16,11 +16,11 @@ from torch import Tensor
 
 PLAIN = (str, bytes, int, float, complex, type(None))
 NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
-warned: set[type[Exception]] = set()  # exception types that were already reported
+warned: set[type[Exception]] = set()  # exception types that have already been reported
 
 
 def content_digest(batch: object) -> bytes:
-    """Return a hash of a batch; equal batches have equal hashes.
+    """Return a hash of the contents of a batch; equal batches have equal hashes.
 
     Tensors and arrays are hashed by their bytes, objects by their state, plain values by their repr. If the batch
     contains something that cannot be hashed, such as a lock or an open file, log a warning and return `b""`.
@@ -42,7 +42,7 @@ def digest_of(value: object, above: tuple[int, ...] = ()) -> bytes:
 
 
 def _add(digest: Any, value: object, above: tuple[int, ...]) -> None:
-    """Update the hash with a value. `above` contains the ids of its enclosing containers, to detect cycles."""
+    """Update the hash with a value. `above` contains the ids of the enclosing containers, used to detect cycles."""
     if isinstance(value, Tensor):
         _add_tensor(digest, value)
     elif isinstance(value, np.ndarray | np.generic):

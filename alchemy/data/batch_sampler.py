@@ -1,4 +1,4 @@
-"""Batch samplers: the order of an epoch, its start position and its distribution over processes."""
+"""Batch samplers: the order of batches in an epoch, the start position, and distribution across processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alchemy.seeds import Generators, derive, mix, reseed, set_current_sample
 class EpochPosition(NamedTuple):
     """The batch at which an epoch starts, the rank of this process, and the number of processes."""
 
-    start: int = 0  # number of batches, counted over all processes
+    start: int = 0  # in batches, counted across all processes
     rank: int = 0
     ranks: int = 1
     per_device: bool = False  # each batch goes to one process, instead of being split among all of them
@@ -29,7 +29,7 @@ WHOLE = EpochPosition()
 class Ids(list[Any]):
     """The indices or keys of a batch.
 
-    Iterating over them, in this process or in a worker, seeds the random number generators, so that random numbers
+    Iterating over them, in this process or in a worker, seeds the random number generators, so random numbers
     depend on (seed, epoch, sample) and not on the worker.
     """
 
@@ -72,7 +72,7 @@ class BatchOrder:
 
 
 class EqualBatches(BatchOrder):
-    """Batches of a fixed size, with the samples in order or shuffled with the seed of the epoch."""
+    """Batches of a fixed size, with the samples in order or shuffled with the epoch's seed."""
 
     def __init__(self, samples: int, size: int, *, shuffle: bool, drop_last: bool) -> None:
         self.total, self.size, self.shuffle, self.drop_last = samples, size, shuffle, drop_last
@@ -105,21 +105,21 @@ class EqualBatches(BatchOrder):
 class StepSamples(NamedTuple):
     """The samples of one step."""
 
-    everyone: list[int] | None  # the indices of all processes by rank; None if the sampler yields other keys
+    everyone: list[int] | None  # the indices of all processes, in rank order; None if keys are not integers
     own: list[int] | None  # the indices of this process
-    real: bool  # False if this process has no samples and reads a copy of another batch
+    real: bool  # False if this process has no samples and reads a copy of another process's batch
 
 
-UNKNOWN = StepSamples(None, None, True)  # a batch whose indices are not known
+UNKNOWN = StepSamples(None, None, True)  # a batch whose indices are unknown
 NOTHING = StepSamples(None, [], False)  # a step in which only other processes have samples
 
 
 class ShardedBatchSampler:
     """A batch sampler that yields the batches of one process and records them in `issued`.
 
-    Each batch is split among the processes, so that an update uses the same samples for any number of processes. With
-    `per_device`, whole batches are distributed round-robin. A process without samples gets a copy of another process's
-    batch, marked as not real, and takes part in the update with a count of zero.
+    Each batch is split among the processes, so an update uses the same samples regardless of the number of processes.
+    With `per_device`, whole batches are distributed round-robin. A process without samples gets a copy of another
+    process's batch, marked as not real, and takes part in the update with a count of zero.
     """
 
     def __init__(self, batches: BatchOrder | Iterable[Iterable[Any]], place: EpochPosition, seed: int) -> None:
@@ -133,7 +133,7 @@ class ShardedBatchSampler:
         return self.batches.total, self.batches.left_out(self.seed)
 
     def start_pass(self, number: int) -> None:
-        """Change the order if the loader is iterated more than once."""
+        """Set the order for pass `number`; every pass over the loader after the first uses a new order."""
         if number:
             self.seed = derive(self.seed, "pass", number)
 
@@ -187,7 +187,7 @@ def _make_step(pieces: list[list[Any]], own: list[Any]) -> StepSamples:
 
 
 def _isolate_rng(batches: Iterable[Iterable[Any]], seed: int) -> Iterator[Iterable[Any]]:
-    """Yield the batches of a custom sampler with an isolated state of the global random number generators.
+    """Yield the batches of a custom sampler, isolating its use of the global random number generators.
 
     The random numbers that the sampler draws depend only on the seed, and drawing them does not affect other code.
     """

@@ -119,11 +119,11 @@ class Pad(CollateFn):
             raise AlchemyError(f"Pad: the samples have no field {absent[0]!r}", hint=hint)
 
     def _collate_field(self, name: str, values: list[Any]) -> dict[str, Any]:
-        """Return the batch entries for a field."""
+        """Return the batch entries for a field, including any derived fields."""
         if name in self.fields:
             return self.fields[name](name, values)
         if name not in self.dataset_fields and all(isinstance(value, LISTS) and not value for value in values):
-            return {name: values}  # they may also be lists of strings
+            return {name: values}  # they might be lists of strings
         made = self.dataset_fields.get(name, self.others).pad(name, values)
         return {name: values} if made is None else made
 
@@ -170,7 +170,7 @@ def _check_new(names: Iterable[str], taken: Collection[str], whence: str) -> Non
     """Raise if a new field would replace an existing one."""
     twice = [name for name in names if name in taken]
     if twice:
-        text = f"Pad: the batch would have two fields {twice[0]!r}, one of them {whence}"
+        text = f"Pad: the batch would have two fields named {twice[0]!r}, one of them {whence}"
         raise AlchemyError(text, hint="rename one of them")
 
 

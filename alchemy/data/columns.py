@@ -23,7 +23,7 @@ class Column(Registrable):
     multiple = 1  # lengths are rounded up to a multiple of this
 
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
-        """Return the batch entry for the `name` field, and any further fields derived from its values."""
+        """Return the batch entry for the `name` field, and any additional fields derived from its values."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, name, values)")
 
 
@@ -31,7 +31,7 @@ class Column(Registrable):
 class Padded(Column):
     """Pads rows of numbers to the longest row, or to `max_length` if `fixed`; single numbers become a vector.
 
-    `lengths`, `mask`, `causal` and `previous` name further fields that are derived from the rows.
+    `lengths`, `mask`, `causal` and `previous` name additional fields that are derived from the rows.
     """
 
     def __init__(
@@ -129,8 +129,8 @@ class Padded(Column):
 class Image(Column):
     """Stacks images of the same size as floats `[batch, channels, height, width]`; byte values are divided by `scale`.
 
-    `layout` is the layout of each image; an image with two dimensions has one channel. Then `mean` is subtracted, and
-    the result is divided by `std`; both have one number per channel.
+    `layout` is the layout of each image; an image with two dimensions has one channel. After scaling, `mean` is
+    subtracted and the result is divided by `std`; both have one number per channel.
     """
 
     def __init__(
@@ -149,16 +149,14 @@ class Image(Column):
             raise not_numeric(name, values)
         for number, array in enumerate(arrays):
             if array.ndim not in (2, 3):
-                raise AlchemyError(
-                    f"{field_at(name, number)} has the shape {array.shape}; an image has 2 or 3 dimensions"
-                )
+                raise AlchemyError(f"{field_at(name, number)} has the shape {array.shape}; expected 2 or 3 dimensions")
             if array.shape != arrays[0].shape:
                 text = f"{field_at(name, number)} has the shape {array.shape}, but the first one has {arrays[0].shape}"
                 raise AlchemyError(text, hint="resize the images to one size in an earlier pipe")
         shape = arrays[0].shape
         if self.layout == "HWC" and len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS:
             text = f"{field_at(name, 0)} has the shape {shape}; its first dimension seems to be the channels"
-            raise AlchemyError(text, hint='set layout = "CHW", which `scale = true` of the pipe produces')
+            raise AlchemyError(text, hint='set layout = "CHW", the layout of a pipe with `scale = true`')
         images = np.stack(arrays)
         kinds = {array.dtype for array in arrays}
         if len(kinds) > 1 or images.dtype.kind == "c":
@@ -230,7 +228,7 @@ class Kept(Column):
 
 
 def _causal_mask(real_BT: Tensor) -> Tensor:
-    """Return which positions each position may attend to: itself and all earlier positions that are not padding."""
+    """Return a mask of the positions each position may attend to: itself and all earlier ones except padding."""
     size = real_BT.shape[1]
     before_TT = torch.ones(size, size, dtype=torch.bool).tril()
     # padding attends to itself, because a softmax over an empty set would be NaN

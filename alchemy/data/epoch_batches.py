@@ -10,9 +10,9 @@ from alchemy.data.loader import Loader
 from alchemy.null_objects import ProcessGroup
 
 UNSPLIT = (
-    "no pipe splits the stream: each of {} processes reads all of it and trains on one batch in {}; put "
-    "alchemy.pipeline.itr.SplitByWorker after the opener to split the reading too, or set splits = True on the class "
-    "of a pipe that splits by rank itself"
+    "no pipe splits the stream: each of {} processes reads all of it and trains on one out of every {} batches; put "
+    "alchemy.pipeline.itr.SplitByWorker after the opener so that each process reads only its share, or set "
+    "splits = True on the class of a pipe that already splits by rank"
 )
 
 
@@ -29,7 +29,7 @@ class EpochBatches:
         self._filler: Any = None  # a batch for steps in which only other processes have batches left
 
     def _agree_on_total(self, total: int | None) -> int | None:
-        """Return the largest total of all processes, because the shares of a stream differ in length."""
+        """Return the largest total across all processes, because the shares of a stream may differ in length."""
         if self.group.size == 1 or self.loader.index_sampler is not None:
             return total
         totals = self.group.gather(total)

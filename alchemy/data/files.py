@@ -93,7 +93,7 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
 def lines_of(path: Path, encoding: str) -> list[str]:
     """Return all lines of a file, including text after the last newline; much faster than `read_lines`.
 
-    A lone carriage return does not end a line, because it would misalign the two sides of parallel text.
+    A lone carriage return does not end a line, because that would misalign the two sides of parallel text.
     """
     with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
         lines = file.read().replace("\r\n", "\n").split("\n")
@@ -140,7 +140,7 @@ class _Zstd(io.RawIOBase):
 
 
 class readable:
-    """A context manager that converts errors in a file's bytes into errors that name the file and line."""
+    """A context manager that converts read and decoding errors into errors that name the file and line."""
 
     def __init__(self, path: str | Path, line: int, encoding: str = "") -> None:
         self.path, self.line, self.encoding = path, line, encoding
@@ -177,7 +177,7 @@ def _suggest_encoding(path: str | Path) -> str:
 def _find_undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:
     """Return the line number of the first bytes that cannot be decoded, and the reason.
 
-    Text is decoded in blocks that end after the current line, so the bytes are read again to find the line.
+    Text is decoded in blocks that extend past the current line, so the bytes are read again to find the line.
     """
     line = 1
     with contextlib.suppress(AlchemyError, *DAMAGED, LookupError, UnicodeError), open_bytes(path) as file:

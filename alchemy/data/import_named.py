@@ -15,8 +15,8 @@ from alchemy.registry import Registrable, construct, parameters, resolve
 def import_named(spec: object, *, what: str, given: Mapping[str, Any] | None = None) -> Any:
     """Return the object for `"a.b.name"` or `{ type = "a.b.name", key = value }`; return other values unchanged.
 
-    A class is called with the keys, and with the items of `given` that its constructor accepts. A function with keys
-    becomes a partial. Nested tables with a `type` are built first.
+    A class is instantiated with the keys and with the items of `given` that its constructor accepts. A function with
+    keys becomes a partial. Nested tables with a `type` are built first.
     """
     if isinstance(spec, str):
         spec = {"type": spec}
@@ -46,7 +46,7 @@ def import_function(spec: object, arguments: Mapping[str, Any], *, what: str) ->
 
 
 def _bind_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
-    """Bind keyword arguments to a function; unknown names raise now instead of at the first sample."""
+    """Bind keyword arguments to a function; raise for unknown names now rather than when the first sample is read."""
     if not callable(function):
         raise AlchemyError(f"{what} is {function!r}, which is not callable", hint="use a function or a class")
     name = getattr(function, "__name__", repr(function))

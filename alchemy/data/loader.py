@@ -1,4 +1,4 @@
-"""The data loader: a torch DataLoader with an order that depends only on the seed."""
+"""The data loader: a torch DataLoader whose order depends only on the seed."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Loader(DataLoader[Any]):
             yield batch
 
     def _iter_stream(self) -> Iterator[Any]:
-        """Yield the batches of a stream, after reading and discarding the batches before the start position."""
+        """Yield the batches of a stream from the start position; read and discard the batches before it."""
         if self.place.start:
             logger.info("reading the stream up to batch {}, where training resumes", self.place.start)
         batches = self._start()
@@ -163,7 +163,7 @@ class Loader(DataLoader[Any]):
         return total
 
     def _read(self, index_sampler: ShardedBatchSampler) -> Iterator[Any]:
-        """Read batches as torch does without workers, but with half the overhead, which matters for small models."""
+        """Read batches like torch without workers, but with half the overhead, which matters for small models."""
         fetch = make_fetcher(self.dataset)
         for ids in index_sampler:
             yield self.collate_fn(fetch(ids))
@@ -207,7 +207,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: EpochPosition = WHOLE,
             raise AlchemyError(text, hint="use a class, such as torch.utils.data.RandomSampler")
     if options.get("pin_memory") is None:
         options["pin_memory"] = _should_pin()
-    assign_ranks(dataset, place.rank, place.ranks)  # before its length is read, because that is the length of the share
+    assign_ranks(dataset, place.rank, place.ranks)  # must precede len(), which returns the length of the share
     index_sampler = None
     if isinstance(dataset, IterableDataset):
         options.setdefault("batch_size", None)
@@ -227,7 +227,7 @@ def _choose_collate(dataset: Any, options: dict[str, Any], budget: Mapping[str, 
             options.setdefault("collate_fn", Pad(dataset=dataset))
         return
     if options.get("collate_fn") not in (None, own):
-        hint = "remove collate_fn, or add a pipe such as alchemy.pipeline.lst.Map after it to get samples"
+        hint = "remove collate_fn, or add a pipe after the dataset, such as alchemy.pipeline.lst.Map"
         raise AlchemyError(f"{title(dataset)} has its own collate function", hint=hint)
     if "collate_fn" in options:
         return
@@ -238,7 +238,7 @@ def _choose_collate(dataset: Any, options: dict[str, Any], budget: Mapping[str, 
 
 
 def _prepare_seed(seed: int, given: Any) -> tuple[int, torch.Generator]:
-    """Return the seed of the order and the generator for samplers; a configured generator is combined with `seed`."""
+    """Return the seed for the order and the generator for samplers; a configured generator is combined with `seed`."""
     if given is None:
         return seed, torch.Generator().manual_seed(seed % 2**63)
     if isinstance(given, torch.Generator):
@@ -252,7 +252,7 @@ def _prepare_seed(seed: int, given: Any) -> tuple[int, torch.Generator]:
 def _pop_batches(
     dataset: Any, options: dict[str, Any], budget: Mapping[str, Any]
 ) -> BatchOrder | Iterable[Iterable[Any]]:
-    """Return the batches of an epoch, from a custom sampler or our own, and remove the options that define them."""
+    """Return the batches of an epoch, from a custom or built-in sampler, and remove the options that define them."""
     size, shuffle, drop_last, sampler, batches = (
         options.pop(key, None) for key in ("batch_size", "shuffle", "drop_last", "sampler", "batch_sampler")
     )
@@ -298,7 +298,7 @@ def _unwrap_worker_error(error: AlchemyError) -> AlchemyError:
 
 
 def _empty_error(loader: Loader) -> AlchemyError:
-    """Return an error that names the first pipe that has no output."""
+    """Return an error that names the first pipe with no output."""
     stages = peek(loader.dataset, 1)
     empty = next((stage.name for stage in stages if not stage.items), stages[-1].name)
     batches = members(loader if loader.index_sampler is None else loader.index_sampler.batches)

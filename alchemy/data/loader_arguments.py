@@ -67,4 +67,4 @@ def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int, r
     if all(type(pipe).__module__.startswith("alchemy.") for pipe in pipes):
         raise AlchemyError(text, hint=hint)
     # a custom pipe may split the data in its own way
-    logger.warning("{}; {}, or set splits = True on the class of the pipe that does", text, hint)
+    logger.warning("{}; {}, or set splits = True on the class of the pipe that splits it", text, hint)

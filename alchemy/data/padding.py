@@ -43,7 +43,7 @@ class Rows(NamedTuple):
         if min(self.lengths) == longest:
             return torch.from_numpy(self.flat.reshape(shape))
         out = _full(shape, value, self.flat.dtype, name)
-        # one assignment for all rows: a loop would dominate the cost
+        # one assignment for all rows, because a loop would dominate the cost
         out[_real_mask(self.lengths, longest, left)] = self.flat
         return torch.from_numpy(out)
 
@@ -55,7 +55,7 @@ class Rows(NamedTuple):
         return Rows(self.flat[positions < most], [min(length, most) for length in self.lengths])
 
     def shift(self, first: int) -> Rows:
-        """Shift every row right by one and insert `first`, as decoder input for predicting the rows."""
+        """Shift every row right by one and insert `first`; the result is the decoder input for predicting the rows."""
         flat = np.roll(self.flat, 1)
         flat[[start for start, length in zip(self._starts(), self.lengths or [], strict=True) if length]] = first
         return Rows(flat, self.lengths)
@@ -125,7 +125,7 @@ def can_represent(dtype: torch.dtype, value: float) -> bool:
 
 
 def field_at(name: str, number: int) -> str:
-    """Return the description of a value for messages."""
+    """Return a description of a sample's field for messages."""
     return f"the field {name!r} of sample {number}"
 
 
@@ -179,7 +179,7 @@ def _join_arrays_alike(arrays: Sequence[np.ndarray]) -> Rows | None:
 
 
 def _plain_numbers(items: Sequence[Any], kind: type, alike: bool = False) -> np.ndarray | None:
-    """Return numbers of one type as an array; None if one has another type or is too large.
+    """Return numbers of one type as an array; None if any has a different type or is too large.
 
     `alike` means that all items are known to have this type.
     """
@@ -306,7 +306,7 @@ def _torch_dtype(dtype: np.dtype) -> torch.dtype:
 
 
 def not_numeric(name: str, values: Sequence[Any]) -> AlchemyError:
-    """Return the error for a field that must be numeric, naming the first sample with another value."""
+    """Return the error for a field that must be numeric, naming the first sample whose value is not."""
     number = next(number for number, value in enumerate(values) if as_array(value, name) is None)
     return AlchemyError(
         f"{field_at(name, number)} is not numeric: {value_text(values[number])}",

@@ -15,7 +15,7 @@ from alchemy.optional_packages import import_package
 
 @contextlib.contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file; errors while reading it are also converted, because damage may only show up then."""
+    """Open a Parquet file; errors while reading it are also converted, because damage may only be detected then."""
     pyarrow = import_package("pyarrow", str(path))
     import_package("pyarrow.parquet", str(path))
     try:

@@ -15,10 +15,10 @@ _share: contextvars.ContextVar[tuple[int, int] | None] = contextvars.ContextVar(
 
 
 class Order:
-    """Random numbers for a pipe that depend on (seed, pass over the data) and are the same in every worker.
+    """A source of random numbers that depend on (seed, pass over the data) and are the same in every worker.
 
     The loader seeds the Order that a pipe stores as `self.order`. The numbers must not depend on the worker: if a pipe
-    shuffles before the data is split, workers with different orders would lose and repeat samples.
+    shuffles before the data is split, workers with different orders would skip and repeat samples.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Order:
         self.passes = 0
 
     def start(self) -> random.Random:
-        """Return the random number generator of a new pass; each pass has a different one."""
+        """Return the random number generator for a new pass; each pass has its own."""
         numbers = random.Random(f"{self.seed}/{self.passes}")
         self.passes += 1
         return numbers
@@ -35,7 +35,7 @@ class Order:
 class Link:
     """The interface of a link in a chain, with default implementations.
 
-    Data pipes are links. `link_of` adapts other datasets, such as those of torch, and lists.
+    Data pipes are links. `link_of` adapts lists and other datasets, such as torch datasets.
     """
 
     datapipe: Any = None  # the source; called `dataset` in torch's datasets
@@ -73,7 +73,7 @@ class Link:
 
 
 class _Adapter(Link):
-    """Adapts a dataset that is not a pipe, using its attributes that match the attributes of a link."""
+    """Adapts a dataset that is not a pipe, using those of its attributes that a link also has."""
 
     def __init__(self, data: object) -> None:
         for name, default in vars(Link).items():
@@ -133,7 +133,7 @@ def seed_chain(dataset: object, seed: int, passes: int = 0) -> None:
 
 
 def worker_share() -> tuple[int, int]:
-    """Return `(worker, workers)` of the worker that reads the data; `(0, 1)` without workers."""
+    """Return `(worker, workers)` for the worker that reads the data; `(0, 1)` without workers."""
     acting = _share.get()
     if acting is not None:
         return acting
@@ -142,7 +142,7 @@ def worker_share() -> tuple[int, int]:
 
 
 def reader_share(pipe: object) -> tuple[int, int]:
-    """Return `(reader, readers)` over all workers of all processes, for a pipe that splits the data."""
+    """Return `(reader, readers)`, counting the workers of all processes, for a pipe that splits the data."""
     worker, workers = worker_share()
     rank, ranks = link_of(pipe).ranks
     return rank * workers + worker, ranks * workers
@@ -171,17 +171,17 @@ def find_splitter(dataset: object) -> Any:
 
 
 def is_unsplit(dataset: object) -> bool:
-    """Return whether the data is a stream that every worker and every process would read completely."""
+    """Return whether the data is a stream that every worker and every process would read in full."""
     return isinstance(dataset, IterableDataset) and find_splitter(dataset) is None
 
 
 def count_splits(dataset: object) -> int:
-    """Return how many pipes of one branch split the data among workers; more than one would lose samples."""
+    """Return how many pipes in one branch split the data among workers; more than one would lose samples."""
     return _splits(dataset) + max(map(count_splits, link_of(dataset).sources()), default=0)
 
 
 def has_worker_length(dataset: object) -> bool:
-    """Return whether the chain's `len` depends on the worker: true if alchemy defines all `__len__` up to the split."""
+    """Return whether the chain's `len` depends on the worker, i.e. if alchemy defines all `__len__` up to the split."""
     pipe: object = dataset
     while isinstance(pipe, Link) and not _splits(pipe):
         lengths = [kind.__module__ for kind in type(pipe).__mro__ if "__len__" in vars(kind)]

@@ -97,7 +97,7 @@ def _is_pipe(value: object) -> bool:
 
 
 def _describe_sample(frame: FrameType) -> str:
-    """Describe the sample that a pipe was processing: its first variable that looks like a sample, or else an int."""
+    """Describe the sample that a pipe was processing: the first local that looks like a sample, or else an int."""
     own = [(name, frame.f_locals[name]) for name in frame.f_code.co_varnames if name in frame.f_locals]
     for kinds in ((str, bytes, Mapping, list, tuple, np.ndarray, Tensor), (int,)):
         for name, value in own:
@@ -107,7 +107,7 @@ def _describe_sample(frame: FrameType) -> str:
 
 
 def _locate_worker_error(text: str, kind: str, dataset: object) -> AlchemyError | None:
-    """Like `locate_error`, for the traceback text of a worker."""
+    """Like `locate_error`, but for the traceback text from a worker."""
     trace = text.rpartition("Traceback (most recent call last):")[2]
     frames = [(file, int(line), name) for file, line, name in _FRAME.findall(trace)]
     last = re.search(rf"^(?:\w+\.)*{re.escape(kind)}(?:: |$)", trace, re.MULTILINE)
@@ -139,7 +139,7 @@ def unpicklable(pipe: object) -> Iterator[tuple[str, str]]:
 
 
 class _Nowhere(io.RawIOBase):
-    """A file that discards everything, so that pickling into it needs no memory."""
+    """A file that discards everything, so pickling to it needs no memory."""
 
     def writable(self) -> bool:
         return True

@@ -36,7 +36,7 @@ def lengths_of(dataset: Any, of: str | Sequence[str] = (), asked_by: str = "max_
 
 
 def memory_of(dataset: Any) -> dict[Any, Any]:
-    """Return a dict for results computed from a dataset, kept as long as the dataset exists; not kept for a list."""
+    """Return a dict that caches results computed from a dataset as long as it exists; lists are not cached."""
     try:
         return _memory.setdefault(dataset, {})
     except TypeError:
@@ -76,7 +76,7 @@ def _measure(dataset: Any, index: int, fields: tuple[str, ...]) -> list[int]:
         other = _read_lengths(dataset, index, fields, epoch=1)
         if other != found:
             text = f"the lengths of sample {index} depend on random numbers: {found} or {other}"
-            hint = "a token budget needs fixed lengths: make the random pipes keep them, or set batch_size"
+            hint = "a token budget needs fixed lengths: use random pipes that do not change them, or set batch_size"
             raise AlchemyError(text, hint=hint)
     return found
 

@@ -18,7 +18,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 
 OnBad = Literal["error", "skip"]  # how to handle a bad row
 Rows = Iterable[tuple[int, Any]]  # (line, row); a malformed row is a BadRow
-LONGEST = 2**31 - 1  # characters of a csv cell; Python's default of 131,072 is too small for long documents
+LONGEST = 2**31 - 1  # maximum length of a csv cell; Python's default of 131,072 is too small for long documents
 FormatName = Literal["", "csv", "tsv", "jsonl", "json", "parquet", "label text"]  # "": by file extension
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet",
@@ -59,7 +59,7 @@ class TableFormat:
         if found is None:
             sheet = "save it as csv" if ending in (".xlsx", ".xls", ".ods") else ""
             hint = sheet or "set format = 'csv', 'tsv', 'jsonl', 'json' or 'label text'"
-            raise AlchemyError(f"the format of {path.name!r} is unknown from its extension", hint=hint)
+            raise AlchemyError(f"cannot determine the format of {path.name!r} from its extension", hint=hint)
         return found
 
 
@@ -82,23 +82,23 @@ class OpenTable:
         """Return a function that gets the cell of a column from a row."""
         names, where = self.names or [], f"{self.path}:1"
         if isinstance(column, int) and self.keyed and self.names:
-            text = f"the rows are objects, which have no column number {column}"
+            text = f"the rows are objects and have no column number {column}"
             hint = f"use one of the names {in_short(self.names)}"
             raise AlchemyError(text, where=where, hint=hint)
         if not self.has(column) and (names or not self.keyed):
-            numbers = "use the number of the column, from 0"
+            numbers = "use the column number, counting from 0"
             available = f"it has {in_short(names)}; without a header, {numbers}" if names else numbers
             hint = _suggest_format(names) or did_you_mean(str(column), names) or available
             raise AlchemyError(f"there is no column {column!r}", where=where, hint=hint)
         if isinstance(column, str) and names.count(column) > 1:
             text = f"more than one column is named {column!r}"
-            raise AlchemyError(text, where=where, hint="use the number of the column")
+            raise AlchemyError(text, where=where, hint="use the column number")
         key = column if self.keyed or isinstance(column, int) else names.index(column)
         return lambda row: _get_cell(row, key)
 
 
 def _suggest_format(names: list[str]) -> str:
-    """Suggest another format if the first row looks as if it was parsed with the wrong format."""
+    """Suggest another format if the first row looks as if it had been parsed in the wrong format."""
     if names and names[0].lstrip().startswith("{"):
         return 'the rows are JSON; set format = "jsonl"'
     for mark, escaped in ((";", ";"), ("\t", "\\t"), ("|", "|"), (",", ",")):
@@ -122,15 +122,15 @@ def open_table(path: Path, layout: TableFormat) -> OpenTable:
     if first is None:
         return OpenTable(path, rows, keyed=True)  # an empty file: no column can be missing
     if isinstance(first, BadRow):
-        raise AlchemyError(str(first), where=f"{path}:1", hint="fix the first row, which sets the number of cells")
+        raise AlchemyError(str(first), where=f"{path}:1", hint="fix the first row, which defines the number of cells")
     if layout.header and not any(map(str.strip, first)):
-        text = "the first row is blank, expected the names of the columns"
+        text = "the first row is blank, expected column names"
         raise AlchemyError(text, where=str(path), hint="is the file empty?")
     return OpenTable(path, _check_widths(rows, len(first), layout.header), first if layout.header else None)
 
 
 def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    """Yield `(line, value)` of a file with one JSON value per line; an invalid line is a BadRow."""
+    """Yield `(line, value)` for each line of a file with one JSON value per line; an invalid line yields a BadRow."""
     for number, line in read_lines(path, encoding=encoding):
         if line.strip():
             try:
@@ -138,33 +138,33 @@ def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
             except ValueError as error:
                 yield number, BadRow(f"is not JSON: {error}")
             except RecursionError:
-                yield number, BadRow("is JSON that is nested too deeply")
+                yield number, BadRow("is JSON nested too deeply")
 
 
 def json_items(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    """Yield `(number, value)` of a file that contains a JSON list, counting from 1."""
+    """Yield `(number, value)` for each item of a file that contains a JSON list, counting from 1."""
     with readable(path, 1, encoding), open_text(path, encoding=encoding) as file:
         try:
             items = json.load(file)
         except (json.JSONDecodeError, RecursionError) as error:
             raise AlchemyError(
-                f"is not JSON: {error}", where=str(path), hint="a file with JSON on each line is jsonl"
+                f"is not JSON: {error}", where=str(path), hint="use the jsonl format for one JSON value per line"
             ) from error
     if not isinstance(items, list):
         text = f"is a JSON {type(items).__name__}, expected a list of objects"
-        raise AlchemyError(text, where=str(path), hint="a file with one object on each line is jsonl")
+        raise AlchemyError(text, where=str(path), hint="use the jsonl format for one object per line")
     yield from enumerate(items, 1)
 
 
 def parquet_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    """Yield `(number, row)` of a Parquet file, counting from 1; `encoding` is ignored."""
+    """Yield `(number, row)` for each row of a Parquet file, counting from 1; `encoding` is ignored."""
     with open_parquet(path) as file:
         batches = file.iter_batches(batch_size=1024)
         yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
 def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
-    """Yield `(line, cells)` of a csv file, including the header; skip empty lines.
+    """Yield `(line, cells)` for each row of a csv file, including the header; skip empty lines.
 
     In a file with one column, an empty line is an empty cell, except at the end of the file.
     """
@@ -205,7 +205,7 @@ def is_blank(text: str) -> bool:
 
 
 def _peek(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, Iterator[tuple[int, Any]]]:
-    """Return the first row of the given type, and an iterator over all rows."""
+    """Return the first row of the given type, and an iterator over all rows, including the rows already read."""
     head = []
     for line, row in rows:
         head.append((line, row))
@@ -218,7 +218,7 @@ def _check_widths(rows: Iterator[tuple[int, Any]], width: int, header: bool) -> 
     """Replace rows that have the wrong number of cells, e.g. due to a delimiter inside text, with a BadRow."""
     for line, row in itertools.islice(rows, int(header), None):
         uneven = isinstance(row, list) and len(row) != width
-        yield line, BadRow(f"{len(row)} cells, expected {width} as in the first row") if uneven else row
+        yield line, BadRow(f"expected {width} cells as in the first row, got {len(row)}") if uneven else row
 
 
 def _check_objects(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:

@@ -14,7 +14,7 @@ from alchemy.data.messages import shorten
 from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError, did_you_mean
 
-SchemeName = Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"]  # "": none
+SchemeName = Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"]  # "": no scheme
 
 # the letters for the first, inner, last and only token of a span
 LETTERS = {"BIO": "BIIB", "IOB1": "IIII", "BIOES": "BIES", "BMES": "BMES", "BILOU": "BILU"}
@@ -26,7 +26,7 @@ PLAIN = {
 
 
 class Scheme:
-    """A tagging scheme. With `begins`, an inner tag without a preceding first tag begins a span.
+    """A tagging scheme. With `begins`, an inner tag that does not continue a span begins a new one.
 
     >>> Scheme("BIO").spans(["B-PER", "I-PER", "O", "B-LOC"])
     [[0, 2, 'PER'], [3, 4, 'LOC']]
@@ -46,23 +46,23 @@ class Scheme:
         return _read(self.name, tag)
 
     def may_follow(self, before: str, tag: str) -> bool:
-        """Return whether a tag may follow another; use `O` as the tag before the first and after the last one."""
+        """Return whether `tag` may follow `before`; use `O` before the first and after the last tag."""
         return _may_follow(self.name, before, tag)
 
     def violations(self, tags: Sequence[str]) -> list[int]:
-        """Return the positions of tags that may not follow their predecessor; the last position is the sentence end."""
+        """Return the positions of tags that may not follow the previous tag; `len(tags)` is the end of the sentence."""
         pairs = pairwise(["O", *tags, "O"])
         return [position for position, pair in enumerate(pairs) if not _may_follow(self.name, *pair)]
 
     def describe_violation(self, tags: Sequence[str], place: int) -> str:
-        """Describe a violation."""
+        """Return a message for the violation at position `place`."""
         if place == len(tags):
             return f"the sentence ends after {tags[-1]}, which {self.name} does not allow"
         before = f"follows {tags[place - 1]}" if place else "is at the beginning"
         return f"the tag {tags[place]} {before}, which {self.name} does not allow"
 
     def spans(self, tags: Sequence[str]) -> list[list[int | str]]:
-        """Return the spans of a sentence. An inner tag without a first tag is ignored, unless `begins` is set."""
+        """Return the spans of a sentence. Inner tags that do not continue a span are ignored unless `begins` is set."""
         spans: list[list[int | str]] = []
         start, kind = -1, ""
         for place, tag in enumerate(tags):

@@ -1,4 +1,4 @@
-"""Batches that fit a token budget."""
+"""Batches that fit within a token budget."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Budget(BatchOrder):
 
     Samples are sorted by the lengths of their fields, starting with the first field. The seed only shuffles the batches
     and samples of equal lengths, so batch sizes are the same in every epoch and the number of batches is known in
-    advance. The sizes of larger batches are rounded down to a multiple of `required_batch_size_multiple`. Rows are
+    advance. Batch sizes above `required_batch_size_multiple` are rounded down to a multiple of it. Rows are
     padded to a multiple of `multiple` tokens, which may be set for all fields or per field. Without `sort_by_length`,
     samples stay in the order of the data.
     """
@@ -170,7 +170,7 @@ def _find_fitting(
     if too_long == "error":
         raise AlchemyError(
             f"{where(first)} has {tokens} tokens, more than the limit of {limit}"
-            + (f"; {number - 1} other samples are too long as well" if number > 1 else ""),
+            + (f" ({number:,} samples are too long)" if number > 1 else ""),
             hint='raise max_tokens or max_length, or set too_long = "skip" or "truncate"',
         )
     if number == len(fits):
@@ -207,13 +207,13 @@ def build_budget(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, colla
 def _limits_of(
     fields: Iterable[str], multiple: Mapping[str, int], max_tokens: int | None, max_length: int | None, tokens_of: str
 ) -> dict[str, int | None]:
-    """Return the maximum number of tokens of each field; only counted fields must fit into the budget."""
+    """Return the maximum number of tokens for each field; only fields that count toward the budget must fit."""
     budgets = {name: max_tokens if tokens_of in ("", name) else None for name in fields}
     return {name: _limit_of(budget, max_length, multiple.get(name, 1)) for name, budget in budgets.items()}
 
 
 def _limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> int | None:
-    """Return the maximum number of tokens of a sample, which must fit into a batch when padded to a multiple."""
+    """Return the maximum number of tokens in a sample, which must fit into a batch after padding to a multiple."""
     if max_tokens is not None and max_tokens < multiple:
         raise AlchemyError(f"max_tokens = {max_tokens} is less than multiple = {multiple}", hint="raise max_tokens")
     whole = None if max_tokens is None else max_tokens // multiple * multiple

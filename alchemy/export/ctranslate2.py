@@ -27,7 +27,7 @@ from alchemy.text import Tokenizer
 
 LINES = 200  # sentences in the check
 BEAM = 5  # beam size of the check
-TIE = 1e-4  # maximum difference between scores that count as equal
+TIE = 1e-4  # maximum difference between scores that are considered equal
 BLEU = 0.5  # maximum change in BLEU with int8
 BLOCK = 20  # sentences per batch
 
@@ -126,8 +126,8 @@ class CTranslate2(Exporter[Pair]):
         if not pairs:
             raise AlchemyError("there are no sentences to check the export on", hint="provide some with --lines FILE")
         if self.precision == "int8" and any(pair.reference is None for pair in pairs):
-            hint = "provide translations with --references FILE"
-            raise AlchemyError("int8 is checked by its BLEU, which requires translations of the sentences", hint=hint)
+            hint = "provide them with --references FILE"
+            raise AlchemyError("int8 is checked by its BLEU score, which requires reference translations", hint=hint)
         engine, decode = self.load(folder), self.task.target_tokenizer.decode
         counts: Counter[str] = Counter()
         own, exported = [], []
@@ -142,7 +142,7 @@ class CTranslate2(Exporter[Pair]):
             gold = [str(pair.reference) for pair in pairs]
             return _check_bleu(agreement._replace(bleu=bleu(gold, exported), own_bleu=bleu(gold, own)))
         if counts["other"] or counts["unlike"]:
-            raise _discarded(f"CTranslate2 generates different texts than the model: {agreement}")
+            raise _discarded(f"CTranslate2 and the model generate different texts: {agreement}")
         return agreement
 
 
@@ -164,7 +164,7 @@ def _compare(own: Hypothesis, found: Sequence[Hypothesis], rated: Hypothesis) ->
 def _check_bleu(agreement: Agreement) -> Agreement:
     assert agreement.bleu is not None and agreement.own_bleu is not None
     if abs(agreement.bleu - agreement.own_bleu) > BLEU:
-        raise _discarded(f"the BLEU of int8 differs by more than {BLEU} from that of the model: {agreement}")
+        raise _discarded(f"the BLEU score with int8 differs by more than {BLEU} from the model's: {agreement}")
     return agreement
 
 

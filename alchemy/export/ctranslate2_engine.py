@@ -108,7 +108,7 @@ def _open_translator(folder: Path, device: torch.device, precision: str) -> Any:
         )
     except (ValueError, RuntimeError) as error:  # e.g. a CPU without int8 support
         hint = "use --engine torch instead"
-        raise AlchemyError(f"CTranslate2 cannot compute in {precision} here: {error}", hint=hint) from error
+        raise AlchemyError(f"CTranslate2 cannot use {precision} on this machine: {error}", hint=hint) from error
 
 
 def require_supported(writer: TextGenerator, size: int) -> BeamSearch:

@@ -39,7 +39,7 @@ def import_ctranslate2() -> Any:
 
 def require_transformer(network: nn.Module) -> Transformer:
     """Return the network, or raise an error if CTranslate2 does not support it."""
-    hint = "it supports Transformers with sinusoidal or learned places; use --engine torch instead"
+    hint = "it supports Transformers with sinusoidal or learned positions; use --engine torch instead"
     if not isinstance(network, Transformer):
         raise AlchemyError(f"CTranslate2 does not support the network {type(network).__name__}", hint=hint)
     if not isinstance(network.source_places, Sinusoidal | Learned):

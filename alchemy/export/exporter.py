@@ -33,8 +33,8 @@ class Agreement(NamedTuple):
 
     def __str__(self) -> str:
         parts = [f"the same text for {self.same} of {self.lines} sentences"]
-        parts += [f"another with the same score for {self.ties}"] * bool(self.ties)
-        parts += [f"{self.left} left to the model's own search"] * bool(self.left)
+        parts += [f"a different text with the same score for {self.ties}"] * bool(self.ties)
+        parts += [f"{self.left} handled by the model's own search"] * bool(self.left)
         if self.bleu is not None:
             parts.append(f"BLEU {self.bleu:.2f}, the model's {self.own_bleu:.2f}")
         return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Select the devices of runs."""
+"""Select the devices for runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CPU = -1
 
 
 def alloc(devices: Sequence[int] | None = None, count: int = 1) -> list[dict[str, Any]]:
-    """Return the `device_info` of the given devices; by default, of up to `count` visible GPUs, or of the CPU."""
+    """Return the `device_info` of the given devices; by default, up to `count` visible GPUs, or else the CPU."""
     if not devices:
         visible = cuda_count()
         devices = range(min(visible, count)) if visible else [CPU]
@@ -19,7 +19,7 @@ def alloc(devices: Sequence[int] | None = None, count: int = 1) -> list[dict[str
 
 
 def alloc1(device: int = CPU) -> dict[str, Any]:
-    """Return the `device_info` of one device. A negative number is the CPU, which needs no driver."""
+    """Return the `device_info` of one device. A negative number selects the CPU, which needs no driver."""
     if isinstance(device, bool) or not isinstance(device, int):
         raise AlchemyError(f"expected a device number, got {device!r}", hint="-1 is the CPU, 0 the first GPU")
     return {"device": "cpu"} if device < 0 else alloc_cuda(device)
@@ -31,7 +31,7 @@ def alloc_cuda(device: int = 0) -> dict[str, Any]:
 
     visible = cuda_count()
     if not 0 <= device < visible:
-        seen = f"{visible} GPUs are visible, numbered from 0" if visible else "torch finds no usable GPU"
+        seen = f"{visible} GPUs are visible, numbered from 0" if visible else "torch found no usable GPU"
         raise AlchemyError(f"no device {device}: {seen}", hint="use --device -1 for the CPU")
     properties = torch.cuda.get_device_properties(device)
     return {

@@ -1,4 +1,4 @@
-"""The process group of distributed training and its collectives."""
+"""The process group for distributed training and its collectives."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Sharing:
 class Processes:
     """A group of several processes; every method is a collective that all ranks must call in the same order.
 
-    Tensors are sent on the device of the backend: the GPU for nccl, the CPU for gloo (MPS has no float64).
+    Tensors are communicated on the backend's device: the GPU for nccl, the CPU for gloo (MPS has no float64).
     """
 
     def __init__(self, local_rank: int, store: dist.Store | None = None) -> None:
@@ -104,7 +104,7 @@ class Processes:
 
     @torch.no_grad()
     def average_grads(self, params: Iterable[nn.Parameter]) -> None:
-        """Average gradients over all ranks. A missing gradient counts as zero if any rank has it."""
+        """Average gradients over all ranks. If only some ranks have a gradient, it is treated as zero on the others."""
         trained = [param for param in params if param.requires_grad]
         if not trained:
             return
@@ -117,7 +117,7 @@ class Processes:
             self._average(bucket)
 
     def _average_sparse(self, param: nn.Parameter) -> None:
-        """Average a sparse gradient; rows that are missing on a rank count as zero."""
+        """Average a sparse gradient; rows that are missing on a rank are treated as zero."""
         if param.grad is None:
             param.grad = torch.zeros_like(param).to_sparse(1)
         grad = param.grad.coalesce()
@@ -154,7 +154,7 @@ def _kind(grad: Tensor | None) -> int:
 
 
 class _RankInfo(NamedTuple):
-    """The rank of this process, as set by torchrun or `start_ranks`."""
+    """The rank of this process, set by torchrun or `start_ranks`."""
 
     rank: int
     size: int
@@ -247,7 +247,7 @@ def _record_failure(store: dist.Store, rank: int, error: BaseException) -> None:
 
 
 class Failure(NamedTuple):
-    """The failure of another process."""
+    """A failure in another process."""
 
     reason: str
     trace: str = ""  # its traceback, if any
@@ -271,7 +271,7 @@ def _is_broken(error: BaseException) -> bool:
 
 
 def _lost_rank() -> str:
-    """Return how a killed process ended; the launcher reports this shortly afterwards."""
+    """Return how a killed process ended, as soon as the launcher reports it."""
     store = _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
     if not store.check([WATCHED]):  # torchrun does not report it
         return "another process was lost: it was killed or ran out of memory"

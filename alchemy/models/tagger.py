@@ -57,9 +57,9 @@ class _Net(nn.Module):
 class Tagger(TextModel):
     """Predicts `tags`: the best tag of each word (`decoder = "softmax"`), or the best tag sequence (`"crf"`).
 
-    The `words` field of a batch contains the word index of each token, or -1; the first token represents a word. The
-    `label` field contains the tags. With `rules`, a CRF never predicts a sequence that the tagging scheme of the task
-    forbids. The CRF loss is averaged over texts, any other loss over words.
+    The `words` field of a batch contains the word index of each token, or -1; each word is represented by its first
+    token. The `label` field contains the tags. With `rules`, a CRF never predicts a sequence that the task's tagging
+    scheme forbids. The CRF loss is averaged over texts, any other loss over words.
     """
 
     expected_task = "alchemy.tasks.Tagging"

@@ -48,7 +48,7 @@ class TextModel(AlchemyModel):
     `segments`. With `trf_lr` in `[optim]`, the encoder uses that learning rate and everything else uses `lr`.
     """
 
-    expected_task: ClassVar[str] = "a task of alchemy.tasks"
+    expected_task: ClassVar[str] = "a task from alchemy.tasks"
 
     def __init__(self, *, ids: str, tokenizer: TokenizerSpec | None, reads: Sequence[str] = ()) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class TextModel(AlchemyModel):
         """Return `classes` if it is set, or else the number of labels of the task."""
         found = classes or (len(self.run.task.labels) if isinstance(self.run.task, _HasLabels) else 0)
         if not found:
-            hint = "set classes = 2, or use a task with labels, such as those of alchemy.tasks"
+            hint = "set classes = 2, or use a task with labels, such as those in alchemy.tasks"
             raise AlchemyError("the number of classes is unknown", section="model", hint=hint)
         return found
 
@@ -95,7 +95,7 @@ class TextModel(AlchemyModel):
         ids_BT: Tensor = self.field(batch, self.ids)
         longest = self.max_positions()
         if longest is not None and ids_BT.shape[1] > longest:
-            hint = f"set max_length = {longest} or less where texts are encoded, and `long` to how they are truncated"
+            hint = f"set max_length = {longest} or less in the encoding pipe, and `long` to a truncation strategy"
             text = f"a text has {ids_BT.shape[1]} tokens, but the encoder takes at most {longest}"
             raise AlchemyError(text, section="model.encoder", hint=hint)
         real_BT = batch.get("mask")

@@ -44,7 +44,7 @@ class _HasTokenizers(Protocol):
 
 
 class DecodingSteps:
-    """The decoding steps of a search over a network."""
+    """Runs the decoding steps of a network during a search."""
 
     def __init__(self, network: Network, rows: Rows) -> None:
         self.network, self.state = network, network.begin(network.encode(rows))
@@ -106,7 +106,7 @@ class Translator(AlchemyModel):
         return found
 
     def log_prob(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> Tensor:
-        """Return the log-probability of all targets of a batch, without the label smoothing or weights of the loss."""
+        """Return the log-probability of all targets in a batch, without the label smoothing or weights of the loss."""
         return _target_logs(outputs["logits"], batch[self.target])[self.real(batch)].sum()
 
     def real(self, batch: Mapping[str, Any]) -> Tensor:
@@ -120,7 +120,7 @@ class Translator(AlchemyModel):
         real_BS = real(batch[f"{self.source}_lengths"], ids_BS) if mask_BS is None else mask_BS.bool()
         longest = self.module.longest
         if longest is not None and ids_BS.shape[1] > longest:
-            hint = "drop long sentences with `max_length` of the split, or increase the maximum length of the network"
+            hint = "drop long sentences with the split's `max_length`, or increase the maximum length of the network"
             text = f"a source has {ids_BS.shape[1]} tokens, but the network takes at most {longest}"
             raise AlchemyError(text, hint=hint)
         return in_front(Rows(ids_BS, real_BS))[0]

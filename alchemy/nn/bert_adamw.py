@@ -12,7 +12,10 @@ from torch.optim.optimizer import ParamsT
 
 
 class BertAdamW(Optimizer):
-    """AdamW with optional bias correction; weight decay follows the step, and `eps` is added before the correction."""
+    """AdamW with optional bias correction.
+
+    Weight decay is applied after the step, and `eps` is added before the correction.
+    """
 
     def __init__(
         self,

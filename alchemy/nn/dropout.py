@@ -1,16 +1,16 @@
-"""Dropout whose mask takes a sixth of the time of torch's mask on the CPU."""
+"""Dropout that draws its mask six times as fast as torch on the CPU."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-# each feature uses 16 random bits, so the probability is rounded to a multiple of 1 / STEPS, as is the scale
+# each feature uses 16 random bits, so the probability is rounded to a multiple of 1 / STEPS; the scale uses that value
 STEPS = 2**16
 
 
 class Dropout(nn.Dropout):
-    """Like `nn.Dropout`, but draws 64 bits per four features on the CPU; otherwise, or if compiled, it uses torch."""
+    """Like `nn.Dropout`, but draws 64 bits per four features on the CPU; uses torch elsewhere or if compiled."""
 
     def forward(self, input: Tensor) -> Tensor:
         dropped = round(self.p * STEPS)

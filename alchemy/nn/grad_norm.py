@@ -42,7 +42,7 @@ def scale_grads(grads: list[Tensor], scale: float | Tensor, norm: Tensor) -> Non
 
 
 def scalar_like(value: float | Tensor, like: Tensor) -> float | Tensor:
-    """Convert a factor to the form that scales a list of gradients fastest: a tensor of their dtype if exact."""
+    """Convert a factor to the form that scales gradients fastest: a tensor of their dtype if that is exact."""
     if isinstance(value, Tensor):
         return value.to(like.device)
     if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):

@@ -1,7 +1,7 @@
 """The key-value cache of a decoder during search.
 
 The tokens of all hypotheses of a sentence share one row, and a mask selects the tokens of each hypothesis.
-Selecting hypotheses copies no keys: each key is written once, and read once for all hypotheses of the sentence.
+Selecting hypotheses does not copy keys: each key is written once, and read once for all hypotheses of the sentence.
 """
 
 # B sentences, R hypotheses per sentence, T tokens per step, Q = R T tokens of all hypotheses, E tokens so far,

@@ -1,4 +1,4 @@
-"""Reduce the losses of a step to the scalar for the backward pass."""
+"""Reduce the losses of a step to a scalar for the backward pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mean(total: Tensor, count: float | Tensor) -> Tensor:
         return total
     if count <= 0:
         return torch.zeros_like(total)
-    # wrapping a number takes longer than dividing by it, and most batches have the same count
+    # wrapping a number in a tensor is slower than dividing by it, and most batches have the same count
     return total / (_divisor(count) if total.is_cpu and total.dtype is torch.float32 else count)
 
 

@@ -36,7 +36,7 @@ BY_ROW = {
 
 
 class Loss(nn.Module, Registrable):
-    """Base class for losses: `loss(logits, target)` returns the sum and the count; sum / count is torch's mean.
+    """Base class for losses: `loss(logits, target)` returns the sum and the count; sum / count equals torch's mean.
 
     Losses return sums because micro-batches and ranks differ in size; the updater divides once, by the total count.
     """
@@ -279,7 +279,7 @@ def check_target(error: Exception, target: object, logits: object = None) -> Non
     if isinstance(target, list | tuple):
         for row, value in enumerate(target):
             if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
-                hint = "convert label names to class numbers with alchemy.pipeline.label_ids.LabelIds"
+                hint = "convert label names to class indices with alchemy.pipeline.label_ids.LabelIds"
                 text = f"the target is {repr(value)[:60]}, expected a number"
                 raise BadSample(text, row=row, section="criterion", hint=hint) from error
     if isinstance(target, list | tuple):
@@ -289,7 +289,7 @@ def check_target(error: Exception, target: object, logits: object = None) -> Non
     if not isinstance(target, Tensor):
         return  # the target of a custom loss
     if "target dtype" in str(error):
-        text = f"the targets have dtype {target.dtype}, expected class numbers"
+        text = f"the targets have dtype {target.dtype}, expected class indices"
         raise AlchemyError(text, section="criterion", hint="convert them to integers in an earlier pipe") from error
     beyond = _BEYOND.search(str(error))
     if beyond is None or not (places := (target == int(beyond[1])).nonzero()).numel():
@@ -306,9 +306,9 @@ def _check_classes(logits: Tensor, target: Tensor) -> None:
     expected = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else torch.Size(())
     if target.shape != expected or target.is_floating_point() or target.dtype is torch.bool:
         raise AlchemyError(
-            f"targets {tuple(target.shape)} of {target.dtype} do not fit logits of shape {tuple(logits.shape)}",
+            f"targets {tuple(target.shape)} of {target.dtype} do not match logits of shape {tuple(logits.shape)}",
             section="criterion",
-            hint=f"give class indices of shape {tuple(expected)}, or class probabilities shaped like the logits",
+            hint=f"pass class indices of shape {tuple(expected)}, or class probabilities shaped like the logits",
         )
 
 
@@ -316,7 +316,7 @@ def _check_same_shape(logits: Tensor, target: Tensor) -> None:
     # torch would broadcast [B, 1] and [B] to [B, B]
     if logits.shape != target.shape:
         raise AlchemyError(
-            f"targets of shape {tuple(target.shape)} do not fit predictions of shape {tuple(logits.shape)}",
+            f"targets of shape {tuple(target.shape)} do not match predictions of shape {tuple(logits.shape)}",
             section="criterion",
             hint="make the shapes equal, for example with squeeze(-1)",
         )

@@ -60,7 +60,7 @@ def polynomial(t: int, *, total: int, power: float) -> float:
 
 
 def inverse_sqrt(t: int, *, warmup: int, timescale: int) -> float:
-    """Rise linearly to 1 over `warmup`, then decay with the inverse square root: sqrt(1/2) after `timescale` more."""
+    """Rise linearly to 1 over `warmup`, then decay as the inverse square root: sqrt(1/2) after `timescale` more."""
     if t < warmup:
         return t / max(1, warmup)
     return 1.0 / math.sqrt((t + timescale - warmup) / timescale)

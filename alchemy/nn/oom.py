@@ -1,4 +1,4 @@
-"""Out-of-memory errors: recognize them, explain them, and halve a batch."""
+"""Recognize and explain out-of-memory errors, and split batches in half."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def explain_oom(error: BaseException, shapes: str, why_whole: str = "") -> RunFa
 
 
 def halves(batch: object) -> tuple[Any, Any] | None:
-    """Split a batch in half; None if it has one sample or if the split is ambiguous.
+    """Split a batch in half; return None if it has one sample or if the split is ambiguous.
 
     Tensors, arrays and lists are split along the samples; strings, floats and other objects are copied to both halves.
     The split is ambiguous if sizes disagree, or if an integer may be a count of something in the batch.
@@ -52,7 +52,7 @@ def halves(batch: object) -> tuple[Any, Any] | None:
 
 
 class _Unclear(Exception):
-    """The value cannot be split unambiguously."""
+    """Raised if a value cannot be split unambiguously."""
 
 
 def _count(batch: object) -> int | None:
@@ -77,12 +77,12 @@ def _is_array(value: object) -> TypeGuard[Tensor | np.ndarray]:
 
 
 def _is_samples(value: object) -> TypeGuard[list[Any]]:
-    """Return whether a list contains samples; a list of tensors contains columns, as torch collates them."""
+    """Return whether a list contains samples; a list of tensors contains columns, as in torch's default collation."""
     return isinstance(value, list) and not any(map(_is_array, value))
 
 
 def _is_unclear(value: object) -> bool:
-    """Return whether a value is ambiguous: equal tensors may be samples, and an integer may count tokens."""
+    """Return whether a value is ambiguous: tensors of equal shape may be samples, and an integer may count tokens."""
     if isinstance(value, list):
         return len({(tuple(item.shape), str(item.dtype)) for item in value if _is_array(item)}) == 1 < len(value)
     if isinstance(value, Tensor):
@@ -96,7 +96,7 @@ def _cut(value: object, rows: slice) -> Any:
     if _is_unclear(value):
         raise _Unclear
     if isinstance(value, MutableMapping):
-        cut = copy.copy(value)  # keeps the class of the batch
+        cut = copy.copy(value)  # preserves the class of the batch
         cut.update({key: _cut(item, rows) for key, item in value.items()})
         return cut
     if isinstance(value, list | tuple):

@@ -57,7 +57,7 @@ def _own_params(given: Any, number: int, owner: dict[int, int]) -> list[Tensor]:
 
 
 def find_undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
-    """Return the ids of parameters without weight decay: biases and normalization, or all that match a pattern."""
+    """Return the ids of parameters without weight decay: biases and normalization, or those that match a pattern."""
     if rule is False:
         return set()
     if rule is True:
@@ -67,12 +67,12 @@ def find_undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
 
 
 def _is_norm(module: nn.Module) -> bool:
-    """Return whether a module is a normalization layer, judging by its class name, to cover other libraries."""
+    """Return whether a module is a normalization layer, based on its class name so that any library is covered."""
     return any(kind.__name__.rstrip("0123456789d").lower().endswith("norm") for kind in type(module).__mro__)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Return whether a name matches a shell pattern such as `*.weight`, or contains it, such as `LayerNorm.weight`."""
+    """Return whether a name matches a shell pattern like `*.weight` or contains a string like `LayerNorm.weight`."""
     return fnmatchcase(name, pattern) or pattern in name
 
 
@@ -96,7 +96,7 @@ def trf_groups(
     trf_lr: float | None = 2e-5,
     no_decay: bool | Sequence[str] = True,
 ) -> list[Group]:
-    """Return groups for a new head on a pretrained encoder with its own learning rate, unless `trf_lr` is None.
+    """Return groups for a new head and a pretrained encoder, which has its own learning rate unless `trf_lr` is None.
 
     With its own learning rate, the encoder keeps the optimizer's weight decay, as old projects expect.
     """
@@ -111,7 +111,7 @@ def trf_groups(
 
 
 def find_hidden(root: nn.Module) -> list[tuple[str, int]]:
-    """Find plain lists and dicts that hide parameters from torch: `("blocks", number of parameters)`."""
+    """Find plain lists and dicts that hide parameters from torch; return their names and numbers of parameters."""
     known = {id(param) for param in root.parameters()}
     found = []
     for prefix, module in root.named_modules():

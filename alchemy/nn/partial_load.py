@@ -54,6 +54,6 @@ def load_partial(module: nn.Module, tensors: Mapping[str, Tensor]) -> LoadReport
 
 
 def _drop_tied(report: LoadReport, own: Mapping[str, Tensor]) -> None:
-    """Do not report a missing name that is tied to a loaded tensor."""
+    """Remove missing names that are tied to a loaded tensor from the report."""
     filled = {own[name].data_ptr() for name in report.loaded}
     report.missing = [name for name in report.missing if own[name].data_ptr() not in filled or not own[name].numel()]

@@ -32,7 +32,7 @@ class Sinusoidal(NoPlaces):
 
     def forward(self, states_BTD: Tensor, begin: int = 0) -> Tensor:
         end = begin + states_BTD.shape[1]
-        if end > len(self.places_TD):  # double the length, so that it rarely has to grow
+        if end > len(self.places_TD):  # double the length, so that the table rarely has to grow
             self.places_TD = waves(2 * end, states_BTD.shape[2])
         self.places_TD = self.places_TD.to(states_BTD)
         return states_BTD + self.places_TD[begin:end]

@@ -30,7 +30,7 @@ class Shadow:
 
     @torch.no_grad()
     def lerp(self, share: float) -> None:
-        """Move the average towards the current weights by the fraction `share`."""
+        """Move the average toward the current weights by the fraction `share`."""
         if self._pairs:
             weights = [weight for weight, _ in self._pairs]
             torch._foreach_lerp_(weights, [_as(p, weight.dtype) for weight, p in self._pairs], share)
@@ -68,8 +68,8 @@ class Shadow:
         for name, weight in weights.items():
             param = self.params.get(name)
             if param is None or param.shape != weight.shape:
-                has = "no such parameter" if param is None else f"there {list(param.shape)}"
-                text = f"the saved average of {name!r} {list(weight.shape)} does not fit the model, which has {has}"
+                has = "no such parameter" if param is None else f"shape {list(param.shape)}"
+                text = f"the saved average of {name!r} has shape {list(weight.shape)}, but the model has {has}"
                 raise AlchemyError(text)
             if name in self.weights:
                 self.weights[name].copy_(weight)

@@ -36,7 +36,7 @@ def save_all(
 ) -> None:
     """Write each module to `<name>.safetensors`; a newly created folder is removed if writing fails.
 
-    `write_extra(module, folder, name)` writes additional files of a module.
+    `write_extra(module, folder, name)` writes additional files for a module.
     """
     fresh = not folder.exists()
     try:
@@ -96,7 +96,7 @@ def load_weights(module: nn.Module, file: Path, strict: bool = True, extra: Mapp
     `extra` maps names in the module's state dict to its extra state.
     """
     if not file.is_file():
-        raise AlchemyError(f"{file.name} not found in {str(file.parent)!r}", hint="pass a folder that save() wrote")
+        raise AlchemyError(f"{file.name} not found in {str(file.parent)!r}", hint="pass a folder written by save()")
     try:
         if strict:
             load_model(_tensors_of(module, extra), str(file))

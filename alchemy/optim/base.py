@@ -33,7 +33,7 @@ from alchemy.registry import Registrable, parameters, where_of
 # keys of [optim] that alchemy handles, whichever torch class is used
 OURS = ("max_grad_norm", "clip_value", "no_decay")
 
-# the name of the optimizer being built, if there are several, because its constructor already reads its table
+# the name of the optimizer being built, if there are several; its constructor needs it to find its table
 being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
 
 
@@ -121,7 +121,7 @@ class AlchemyOptimizer(Registrable):
         if self.max_grad_norm:
             self.clip(self.max_grad_norm)
         limit = self.clip_value
-        # after the norm is computed, which would not detect an infinite value that has been clipped
+        # clamp after the norm is computed: clamping would hide infinite values from it
         grads = [grad._values() if grad.is_sparse else grad for grad in self._grads()] if limit else []
         if limit and grads:
             torch._foreach_clamp_min_(grads, -limit)

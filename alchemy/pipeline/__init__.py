@@ -40,13 +40,14 @@ __all__ = [
 
 
 class DataPipeline(Registrable, Link):
-    """A data pipe: one link of a chain, which reads from the previous link, `self.datapipe`.
+    """A data pipe: one link in a chain, which reads from the previous link, `self.datapipe`.
 
-    Pipes are pickled and sent to loader workers, so they must not store unpicklable objects or the run.
-    A pipe may declare its input fields in `takes` and its output fields in `gives`, each with a dtype, a dtype and a
-    shape such as `int64[T]`, or "" for any; they are checked when a chain is built. Set `keeps` if the pipe does not
-    change samples, `maps` if it computes each sample from exactly one input sample (prediction can then apply it to new
-    inputs), `splits` if it shards the data among workers, and `begins` if it reads files instead of another pipe.
+    Pipes are pickled and sent to loader workers, so they must not store the run or any unpicklable objects.
+    A pipe may declare its input fields in `takes` and its output fields in `gives`. Each field maps to a dtype, a dtype
+    with a shape such as `int64[T]`, or "" for any type; the fields are checked when a chain is built. Set `keeps` if
+    the pipe does not change samples, `maps` if it computes each sample from exactly one input sample (prediction can
+    then apply it to new inputs), `splits` if it shards the data among workers, and `begins` if it reads files instead
+    of another pipe.
     """
 
     maps: bool = False
@@ -58,7 +59,7 @@ class DataPipeline(Registrable, Link):
         _warn_unused(self, kwargs)
 
     def require_single_source(self) -> None:
-        """Raise if `datapipe` is a list or dict of several pipes; unwrap it if it contains only one."""
+        """Unwrap `datapipe` if it is a list or dict with one pipe; raise if it contains several."""
         above = list(self.datapipe.values()) if isinstance(self.datapipe, Mapping) else self.datapipe
         if not isinstance(above, list) or not any(isinstance(source, Link) for source in above):
             return
@@ -102,10 +103,10 @@ class _InRun:
 
 
 class OutputPipeline(Registrable, _InRun):
-    """A step that processes the model outputs of a batch before they are scored or written; evaluation only.
+    """An evaluation step that processes the model outputs of a batch before they are scored or written.
 
-    Set `keeps` if the pipe collects or writes the outputs and returns them unchanged; prediction of single inputs
-    skips such pipes.
+    Set `keeps` if the pipe collects or writes the outputs and returns them unchanged; such pipes are
+    skipped when predicting single inputs.
     """
 
     keeps: bool = False
@@ -129,10 +130,10 @@ class EvalPipeline(Registrable, _InRun):
 
 
 class SchedPipeline(Registrable, _InRun):
-    """A callback of the training schedule; subclass one or more of the four kinds below."""
+    """A callback in the training schedule; subclass one or more of the four classes below."""
 
     def __call__(self, **kwargs: Any) -> dict[str, Any]:
-        """Return the keyword arguments for the next pipe; step pipes get, but do not return, `batch` or `outputs`."""
+        """Return the keyword arguments for the next pipe; step pipes receive but do not return `batch` or `outputs`."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, **kwargs)")
 
 
@@ -166,7 +167,7 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
     """Build a chain of pipes from a list of tables; each pipe reads from the previous one.
 
     The first pipe gets `datapipe` from its own table. Pipes that read data in their constructor, such as ItrToLst, use
-    the sample order of `seed`, which defaults to the seed of the current run.
+    the sample order for `seed`, which defaults to the seed of the current run.
     """
     if not isinstance(pipes, Sequence) or isinstance(pipes, str) or not pipes:
         raise AlchemyError("'pipes' must be a list of tables, one per pipe", section=section)
@@ -185,10 +186,10 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
 
 
 def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, section: str = "") -> Any:
-    """Apply the pipes of a split that map single samples to prediction inputs.
+    """Apply a split's per-sample pipes to prediction inputs.
 
-    Pipes that only select or reorder samples are skipped. A pipe that may change samples in another way is skipped
-    with a warning, and so is every mapping pipe if the chain does not begin with a processor.
+    Pipes that only select or reorder samples are skipped. A pipe that may change samples in any other way is
+    skipped with a warning, and so is every mapping pipe if the chain does not begin with a processor.
     """
     kinds = [resolve_pipe(table) for table in pipes]
     built, left = questions, []
@@ -252,7 +253,7 @@ def _check_fields(pipe: Link, fields: Mapping[str, str] | None, table: Any, sect
 
 
 def _warn_unused(part: object, kwargs: Mapping[str, Any]) -> None:
-    """Warn about keyword arguments that no class of the pipe uses; a custom pipe may pass on its whole table."""
+    """Warn about keyword arguments that the pipe does not use; a custom pipe may forward its whole table."""
     unused = [key for key in kwargs if key != "type"]
     if unused:
         logger.warning("{} does not use {}", type(part).__name__, ", ".join(map(repr, unused)))

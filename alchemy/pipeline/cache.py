@@ -1,4 +1,4 @@
-"""A pipe that caches processed samples on disk and memory-maps them while the cache key is unchanged."""
+"""A pipe that caches processed samples on disk and memory-maps them as long as the cache key is unchanged."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ SHOWN = 4  # changes listed in a log line
 class Cache(LstDataPipeline):
     """Caches the samples of the preceding pipes; runs with the same data, options, tokenizers and code share a cache.
 
-    The preceding pipe may be a stream or a list. `also` adds files or strings to the cache key that the chain does not
-    mention; `strict` raises an error instead of logging a warning if the samples cannot be cached.
+    The preceding pipe may be a stream or a list. `also` adds files or strings that the chain does not mention to the
+    cache key; `strict` raises an error instead of logging a warning if the samples cannot be cached.
     """
 
     keeps = True
@@ -62,7 +62,7 @@ class Cache(LstDataPipeline):
         self.samples = self._open_samples()
         self.digest = self.samples.digest if isinstance(self.samples, Stored) else None  # None: not cached
         if not len(self.samples):
-            hint = "is the file empty, or a filter too strict?"
+            hint = "is the file empty, or is a filter too strict?"
             raise AlchemyError(f"Cache: {title(datapipe)} yields no samples", hint=hint)
 
     def __getitem__(self, index: int) -> Any:
@@ -84,7 +84,7 @@ class Cache(LstDataPipeline):
         except (NotCacheable, CacheNotWritable, CacheRemoved) as error:
             if self.strict and not no_file:
                 raise AlchemyError(f"cannot cache the samples: {error}", hint="fix it, or remove strict") from error
-            logger.log("INFO" if no_file else "WARNING", "cache: not used, the samples are computed again: {}", error)
+            logger.log("INFO" if no_file else "WARNING", "cache: not used, computing the samples again: {}", error)
         finally:
             if not no_file:
                 hashes.save()
@@ -108,7 +108,7 @@ class Cache(LstDataPipeline):
     def _compute_samples(self, key: Key | None = None) -> Generator[Any, None, None]:
         """Read the chain from the start with random generators seeded by the key; restore their state afterwards."""
         if key is not None:
-            _log_reason(key)  # logged only by the process that fills the cache, not by the waiting ones
+            _log_reason(key)  # logged only by the process that fills the cache, not by those waiting for it
         seed, drawn = derive(0, "cache", key.hash if key is not None else ""), False
         generators = Generators()
         outside = generators.state_dict()
@@ -124,14 +124,14 @@ class Cache(LstDataPipeline):
         finally:
             generators.load_state_dict(outside)
         if drawn:
-            text = "cache: {} or a pipe before it draws random numbers, which are cached and the same in every epoch"
+            text = "cache: {} or a pipe before it draws random numbers, which are cached, so they repeat in every epoch"
             logger.warning(f"{text}; move random pipes after the cache", title(self.datapipe))
         if key is not None and (changed := key.changed()):
             raise NotCacheable(f"{changed[0]} changed while it was being read")
 
 
 def _log_reason(key: Key) -> None:
-    """Log why the samples are computed."""
+    """Log why the samples are being computed."""
     there, name = inspect_entry(cache_folder() / key.hash, "changed"), short(key.hash)
     if there is not None and there.damage:
         logger.warning("cache {}: damaged ({}); computing the samples again", name, there.damage)

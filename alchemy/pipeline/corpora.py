@@ -23,7 +23,7 @@ __all__ = ["Mapped", "Parallel"]
 
 
 class Sides(Truncatable, Link):
-    """Aligned sentences of one or more corpora; batches are read as padded rows in one operation."""
+    """Aligned sentences from one or more corpora; the padded rows of a batch are read in a single operation."""
 
     corpora: Mapping[str, Sentences]
     left: Sequence[str] = ()  # fields that are padded on the left
@@ -56,7 +56,7 @@ class Sides(Truncatable, Link):
                 limit=self.limits.get(name),
             )
             batch[name], batch[f"{name}_lengths"] = torch.from_numpy(rows), torch.from_numpy(lengths)
-            if name in self.left:  # otherwise the lengths locate the tokens
+            if name in self.left:  # with padding on the right, the lengths are enough
                 batch[f"{name}_mask"] = torch.from_numpy(np.arange(rows.shape[1]) >= rows.shape[1] - lengths[:, None])
         return batch
 
@@ -128,7 +128,7 @@ class Parallel(_Source, LstDataPipeline):
         one, other = map(len, corpora.values())
         if one != other:
             raise AlchemyError(
-                f"{source} has {one:,} sentences, but {target} has {other:,}", hint="build both sides together"
+                f"{source} has {one:,} sentences, but {target} has {other:,}", hint="build both corpora together"
             )
         eos = corpora["target"].manifest.eos
         if eos is None or not corpora["target"].has_ends:

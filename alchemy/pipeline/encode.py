@@ -68,7 +68,7 @@ class FieldMaker:
 
 
 class _Encoder(FieldMaker):
-    """Base class for Encode and EncodeWords, with a tokenizer and a template for its ids."""
+    """Base class for Encode and EncodeWords, with a tokenizer and a template for the special tokens."""
 
     tokenizer: Tokenizer
     places: Template
@@ -226,12 +226,12 @@ class Wordwise(_Encoder, DataPipeline):
         if pieces:
             return pieces
         if self.tokenizer.unk is None:
-            text = f"{title(self)}: the tokenizer gives no tokens for word {number}, {word!r}, and has no unknown token"
+            text = f"{title(self)}: word {number}, {word!r}, has no tokens, and the tokenizer has no unknown token"
             raise AlchemyError(text, hint="remove or replace the word in an earlier pipe")
         return [self.tokenizer.unk]  # a word without tokens keeps its position and its tag
 
     def _align_labels(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, count: int) -> np.ndarray:
-        """Return one value per token: the value of the word for its first token, and `ignore` for all other tokens."""
+        """Return one value per token: the word's value for its first token, and `ignore` for all other tokens."""
         values = _as_int64(field_of(sample, name, self))
         if values is None or values.shape != (count,):
             got = f"the shape {values.shape}" if values is not None else "values that are not integers"
@@ -267,7 +267,7 @@ class Encode(Texts, _ByIndex, LstDataPipeline):
 
 @DataPipeline.register()
 class EncodeWords(Wordwise, _ByIndex, LstDataPipeline):
-    """Tokenizes each word in `field` separately, so that every token can be traced to its word.
+    """Tokenizes each word in `field` separately, so that every token can be traced back to its word.
 
     `align = { tag_ids = "labels" }` assigns the tag of a word to its first token and `ignore` to its other tokens;
     `marks = { e1_tokens = "e1_mask" }` converts a `[start, end]` range of words to a 0/1 mask over the tokens.
@@ -313,12 +313,12 @@ def _declared_fields(link: object) -> Mapping[str, str] | None:
 
 
 def _field_exists(name: str, by: str) -> AlchemyError:
-    hint = "choose another name for the new field, or rename the old one with alchemy.pipeline.itr.Fields"
+    hint = "choose a different name for the new field, or rename the old one with alchemy.pipeline.itr.Fields"
     return AlchemyError(f"{by} would replace the existing field {name!r}", hint=hint)
 
 
 def _as_int64(values: object) -> np.ndarray | None:
-    """Return the values as int64, or None if they are not integers; `ignore` would overflow narrower types."""
+    """Return the values as int64, or None if they are not integers; `ignore` could overflow narrower types."""
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths

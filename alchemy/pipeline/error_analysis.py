@@ -26,13 +26,13 @@ class Analysis:
     tables: dict[str, dict[str, dict[str, float]]]  # metrics by table title, row and column
     hardest: Rows  # worst predictions first
     grid: list[list[Any]] = field(default_factory=list)  # confusion matrix with a header row and a name per row
-    picture: str = ""  # name of the plot; `draw` accepts the file name of the grid and keeps no rows alive
+    picture: str = ""  # name of the plot; `draw` takes the grid's file name and holds no references to rows
     draw: Callable[[str], bytes] | None = None
 
 
 @dataclass
 class PredictionRows:
-    """Rows of an evaluation, the names of their gold and prediction fields, and how to interpret these."""
+    """Rows of an evaluation, the names of their gold and prediction fields, and how to interpret them."""
 
     rows: Rows
     gold: str

@@ -1,7 +1,7 @@
 """Evaluation pipes: metrics, best model, examples, early stopping.
 
 Set `enabled = false` to turn a pipe off without removing it from the config. Pipes that monitor a metric watch a
-single split, `dev` by default, so that an evaluation of the test split never overwrites the best model.
+single split, `dev` by default, so evaluating the test split never overwrites the best model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
 class _Score(EvalPipeline):
     """Base class for metrics that compare the `pred` of all rows of an evaluation with their `label`.
 
-    The rows were collected by alchemy.pipeline.output.Collect as `varname`, or returned under that name by the task or
+    The rows are collected by alchemy.pipeline.output.Collect as `varname`, or returned under that name by the task or
     an earlier pipe. Later pipes receive them as `preds`.
     """
 
@@ -56,7 +56,7 @@ class _Score(EvalPipeline):
         return SCORES[self.produces[0]](gold, predicted)
 
     def begin_eval(self, split: str, **kwargs: object) -> None:
-        self.run.symbols.try_pop_global(self.varname)  # a failed evaluation may have left its rows
+        self.run.symbols.try_pop_global(self.varname)  # a failed evaluation may have left its rows behind
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if not self.enabled:
@@ -117,7 +117,7 @@ class F1(_Score):
 
 @EvalPipeline.register()
 class SpanF1(_Score):
-    """F1 of exactly matching spans, reported as `span_f1`, for rows of tags in a tagging `scheme`."""
+    """F1 over exact span matches, reported as `span_f1`, for rows of tags in a tagging `scheme`."""
 
     packages = ("seqeval",)
     produces = ("span_f1",)
@@ -242,7 +242,7 @@ class _Monitoring(EvalPipeline):
 
 @EvalPipeline.register()
 class LogBest(_Monitoring):
-    """Tracks the best value of a metric in the log and the record, as `[checkpoint] monitor` does."""
+    """Logs and records the best value of a metric, like `[checkpoint] monitor`."""
 
     def __init__(
         self,
@@ -259,9 +259,9 @@ class LogBest(_Monitoring):
 
 @EvalPipeline.register()
 class SaveBest(_Monitoring):
-    """Keeps the checkpoint with the best metric, as `[checkpoint] monitor` does, and its weights as `checkpt/<name>`.
+    """Keeps the checkpoint with the best metric, like `[checkpoint] monitor`, and its weights as `checkpt/<name>`.
 
-    The weights are links to the files of the checkpoint, or the output of the model's own `save`. `<name>_info.json`
+    The weights are links to the checkpoint's files, or the output of the model's own `save`. `<name>_info.json`
     contains the value, the epoch and step, and all metrics.
     """
 
@@ -282,7 +282,7 @@ class SaveBest(_Monitoring):
 
 @EvalPipeline.register()
 class EarlyStop(_Monitoring):
-    """Adds an `alchemy.stop.Patience` rule to the `[stop]` rules; with a patience of 0 or less, it does nothing."""
+    """Adds an `alchemy.stop.Patience` rule to the `[stop]` rules; does nothing if `patience` is 0 or less."""
 
     def __init__(
         self,
@@ -302,7 +302,7 @@ class EarlyStop(_Monitoring):
 
 @EvalPipeline.register()
 class SaveExamples(EvalPipeline):
-    """Writes the rows of an evaluation, or with `only_wrong` the incorrect ones, to `results/<split>_<filename>`.
+    """Writes the rows of an evaluation (with `only_wrong`, only the incorrect ones) to `results/<split>_<filename>`.
 
     `limit` is the maximum number of rows (0: no limit); `step_tag` writes a separate file for each evaluation.
     """

@@ -55,7 +55,7 @@ class Freeze(BeginStepPipeline):
     def _apply(self, update: int) -> None:
         others = [pipe for pipe in self.run.train_sched.pipes if isinstance(pipe, Freeze) and pipe.is_on(update)]
         held = set().union(*(pipe.names for pipe in others))
-        logger.info("update {}: {} {}", update, ", ".join(self.patterns), "frozen" if self._on else "thawed")
+        logger.info("update {}: {} {}", update, ", ".join(self.patterns), "frozen" if self._on else "unfrozen")
         for name, param in self.run.model.named_parameters():
             if name in self.names:
                 param.requires_grad = name not in held

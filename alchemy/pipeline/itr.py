@@ -56,7 +56,7 @@ class Batch(ItrDataPipeline):
 
 @DataPipeline.register()
 class BucketBatch(ItrDataPipeline):
-    """Groups samples of similar length: sorts buffers of `buffer_size` samples by the length of `key` and splits them.
+    """Groups samples of similar length: sorts buffers of `buffer_size` samples by the length of `key` to form batches.
 
     The order of the batches within a buffer is a function of (seed, epoch).
     """
@@ -211,7 +211,8 @@ class Take(ItrDataPipeline):
         if find_splitter(next(filters, None)) is not None:
             hint = "put Take before SplitByWorker"
             raise AlchemyError(
-                "Take after Filter after SplitByWorker: no worker knows how many samples the others keep", hint=hint
+                "Take cannot follow a Filter after SplitByWorker: no worker knows how many samples the others keep",
+                hint=hint,
             )
         self.n = n
 
@@ -275,7 +276,7 @@ class Sample(ItrDataPipeline):
         super().__init__()
         sources, weights = _by_key(datapipe), _by_key(ratios)
         if not isinstance(sources, Mapping) or not isinstance(weights, Mapping) or sources.keys() != weights.keys():
-            hint = "set one ratio per source: a list for a list, a table with the same keys for a table"
+            hint = "set one ratio per source: a list if 'datapipe' is a list, else a table with the same keys"
             raise AlchemyError("Sample: 'ratios' does not match the sources in 'datapipe'", hint=hint)
         self.datapipes = [_chain(source, number) for number, source in enumerate(sources.values())]
         self.ratios, self.epoch_items = [weights[key] for key in sources], epoch_items
@@ -320,7 +321,7 @@ class Fields(ItrDataPipeline):
 
 
 def length_of(pipe: object, source: Any = None) -> int:
-    """Return the number of samples of a pipe's source; like `len`, raise TypeError if it is unknown."""
+    """Return the number of samples in a pipe's source; like `len`, raise TypeError if it is unknown."""
     source = link_of(pipe).datapipe if source is None else source
     try:
         return len(source)

@@ -33,9 +33,9 @@ class SequenceWrapper(LstDataPipeline):
 
 @DataPipeline.register()
 class ItrToLst(LstDataPipeline):
-    """When built, reads a stream once and keeps its samples in memory; fast for small data and many epochs.
+    """Reads a stream once, when it is built, and keeps its samples in memory; fast for small data and many epochs.
 
-    `is_sized` means that the stream has a length; a warning is logged if the length is wrong.
+    Set `is_sized` if the stream has a length; a warning is logged if the length is wrong.
     """
 
     keeps = True
@@ -46,7 +46,7 @@ class ItrToLst(LstDataPipeline):
         stated = length_of(self) if is_sized else None
         self.samples = list(self.datapipe)
         if not self.samples:
-            hint = "is the file empty, or a filter too strict?"
+            hint = "is the file empty, or is a filter too strict?"
             raise AlchemyError(f"ItrToLst: {title(datapipe)} yields no samples", hint=hint)
         if stated is not None and stated != len(self.samples):
             logger.warning("{} has a length of {} samples but yielded {}", title(datapipe), stated, len(self.samples))
@@ -126,7 +126,7 @@ class Take(LstDataPipeline):
 class HoldOut(LstDataPipeline):
     """Drops a random `share` of the samples, drawn with `seed`; with `held`, keeps only that share, in data order.
 
-    Use it to split one file into training and development data: two chains with the same share and seed, one of them
+    To split one file into training and development data, use two chains with the same share and seed, one of them
     with `held`. For a third split, set `skip` to the share of the second: `share = 0.3` for training,
     `share = 0.1, held = true` for development, `share = 0.2, skip = 0.1, held = true` for testing.
     """
@@ -147,9 +147,9 @@ class HoldOut(LstDataPipeline):
         count = len(self.datapipe)
         begin, end = round(count * skip), round(count * round(skip + share, 9))
         if not begin < end <= count or end - begin == count:
-            hint = "choose a share that leaves samples on both sides"
-            after = f" after {begin}" if skip else ""
-            raise AlchemyError(f"HoldOut: a share of {share} of {count} samples{after} is {end - begin}", hint=hint)
+            hint = "choose a share that leaves samples in both splits"
+            after = f" after skipping {begin}" if skip else ""
+            raise AlchemyError(f"HoldOut: share = {share} selects {end - begin} of {count} samples{after}", hint=hint)
         places = np.random.Generator(np.random.PCG64(seed)).permutation(count)
         self.kept = np.flatnonzero(((begin <= places) & (places < end)) == held)
 

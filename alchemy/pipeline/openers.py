@@ -183,6 +183,6 @@ def _check_names(names: list[str], where: str) -> list[str]:
     """Return the column names; raise on duplicates, since one column would overwrite the other."""
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
-        hint = "rename one, or set `fields` to names for all columns"
+        hint = "rename one, or set `fields` to name all columns"
         raise AlchemyError(f"duplicate column {twice!r}", where=where, hint=hint)
     return names

@@ -62,7 +62,7 @@ class Classify(OutputPipeline):
 
 @OutputPipeline.register()
 class Collect(OutputPipeline):
-    """Adds the rows of every batch to the global `varname` list, from which evaluation pipes read them."""
+    """Appends the rows of every batch to the global list `varname`, which evaluation pipes read."""
 
     keeps = True
 
@@ -187,8 +187,8 @@ class PredictionFile:
         for row in rows:
             odd = set(row) ^ set(self._fields)
             if odd:
-                hint = "write jsonl, in which rows may have different fields"
-                raise AlchemyError(f"{self.path}: rows differ in the fields {sorted(odd)}", hint=hint)
+                hint = "write jsonl, where rows may have different fields"
+                raise AlchemyError(f"{self.path}: not all rows have the fields {sorted(odd)}", hint=hint)
             writer.writerow({name: _cell(value) for name, value in row.items()})
 
 

@@ -17,7 +17,7 @@ from alchemy.records.symlinks import path_inside
 
 
 def rows_of(outputs: object, what: str = "an output pipe") -> list[Any]:
-    """Return a list unchanged; split a dict of columns into a dict per sample, dropping scalars such as the loss."""
+    """Return a list unchanged; split a dict of columns into one dict per sample, dropping scalars such as the loss."""
     if isinstance(outputs, list | tuple):
         return list(outputs)
     if not isinstance(outputs, Mapping):
@@ -49,7 +49,7 @@ def to_json(row: object) -> str:
 
 
 def jsonable(value: object) -> object:
-    """Convert a value that `json` does not support to a supported one."""
+    """Convert a value that `json` does not support to one that it does."""
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, np.ndarray | np.generic):
@@ -62,7 +62,10 @@ def jsonable(value: object) -> object:
 
 
 def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
-    """Return the path of a record file, or None without a record; `step_tag` adds, e.g., `_step12` during training."""
+    """Return the path of a file in the record, or None if there is no record.
+
+    During training, `step_tag` adds a suffix such as `_step12` to the name.
+    """
     if run.record_dir is None:
         return None
     path = path_inside(Path(run.record_dir), name)

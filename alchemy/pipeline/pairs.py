@@ -46,7 +46,7 @@ class EncodePairs(Link, Dataset[Any]):
 
 
 class EncodedPairs(Sides, Dataset[Any]):
-    """The rows of EncodePairs or their cache, in memory; batches have the same format as in corpora.Parallel.
+    """In-memory rows from EncodePairs or its cache; batches have the same format as in corpora.Parallel.
 
     With `texts`, a batch also contains the raw texts as `source_text` and `target_text`.
     """
@@ -74,11 +74,11 @@ class EncodedPairs(Sides, Dataset[Any]):
 
 
 def text_of(sample: object, side: str, data: object, index: int) -> str:
-    """Return the text of one side of a sample; raise an error with file and line if it is missing."""
+    """Return the source or target text of a sample; raise an error with file and line if it is missing."""
     text = sample.get(side) if isinstance(sample, Mapping) else None
     if isinstance(text, str):
         return text
     there = in_short(map(str, sample)) if isinstance(sample, Mapping) else f"a {type(sample).__name__}"
-    got = f"the {side} is {repr(text)[:60]}" if text is not None else f"has no text {side!r}, only {there}"
-    hint = "samples need the texts 'source' and 'target', for example from alchemy.pipeline.processors.ParallelText"
+    got = f"the {side} is {repr(text)[:60]}" if text is not None else f"has no field {side!r}, only {there}"
+    hint = "samples need the fields 'source' and 'target', for example from alchemy.pipeline.processors.ParallelText"
     raise AlchemyError(f"{title(data)}: {got}", where=where_in(data, index), hint=hint)

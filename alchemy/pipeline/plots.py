@@ -1,4 +1,4 @@
-"""Draw evaluation plots as png: confusion matrices, and predicted values against gold values."""
+"""Draw evaluation plots as PNG images: confusion matrices, and scatter plots of predicted against gold values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def draw_confusion(names: Sequence[str], counts: Any, legend: str) -> bytes:
 
 
 def draw_numbers(gold: Sequence[float], predicted: Sequence[float]) -> bytes:
-    """Draw a scatter plot of predicted against gold values; exact predictions lie on the line."""
+    """Draw a scatter plot of predicted against gold values; perfect predictions lie on the diagonal."""
     figure, axes = _figure((5, 5))
     axes.scatter(gold, predicted, s=8, alpha=0.5)
     low, high = min((*gold, *predicted)), max((*gold, *predicted))
@@ -62,13 +62,13 @@ def _shorten(name: str, most: int = 24) -> str:
 
 
 def font_for(text: str) -> str:
-    """Return a font with all characters of a text, preferably the default font, or "" if none is installed."""
+    """Return a font that covers all characters of a text, preferably the default, or "" if none is installed."""
     return _font_for(frozenset(text + "…") - frozenset(" \t\n\r"))
 
 
 @functools.lru_cache
 def _font_for(characters: frozenset[str]) -> str:
-    wanted, fonts = set(map(ord, characters)), import_package("matplotlib.font_manager", "a picture")
+    wanted, fonts = set(map(ord, characters)), import_package("matplotlib.font_manager", "a plot")
     usual = fonts.findfont("DejaVu Sans")
     for path, name in ((usual, "DejaVu Sans"), *sorted((row.fname, row.name) for row in fonts.fontManager.ttflist)):
         # a last-resort font has a placeholder box for every character
@@ -79,14 +79,14 @@ def _font_for(characters: frozenset[str]) -> str:
 
 def _characters_of(path: str) -> set[int]:
     try:
-        return set(import_package("matplotlib.ft2font", "a picture").FT2Font(path).get_charmap())
+        return set(import_package("matplotlib.ft2font", "a plot").FT2Font(path).get_charmap())
     except (OSError, RuntimeError):  # the file is gone, or not a font
         return set()
 
 
 def _figure(size: tuple[float, float]) -> tuple[Any, Any]:
     # without pyplot: no window, no backend selection, no global state
-    figure = import_package("matplotlib.figure", "a picture").Figure(figsize=size, layout="constrained")
+    figure = import_package("matplotlib.figure", "a plot").Figure(figsize=size, layout="constrained")
     return figure, figure.subplots()
 
 

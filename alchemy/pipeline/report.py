@@ -32,16 +32,17 @@ LINES = 12  # maximum number of table rows in the log
 
 @EvalPipeline.register()
 class Report(EvalPipeline):
-    """Writes a report of an evaluation to `results/<split>_..` in the record.
+    """Writes an evaluation report to `results/<split>_..` in the record.
 
     A short table is logged at DEBUG level after each evaluation, and at INFO level at the end of a run that only
     evaluates or has no record.
 
-    The tasks of alchemy.tasks add a Report by default; to change or disable it, list one in `evalpipes`, for example
-    with `enabled = false`. `pieces` selects the files to write, `splits` the splits (empty: all), `limit` the maximum
-    number of hardest examples (0: no limit), and `predictions` adds a file with all rows. `rows`, `pred` and `label`
-    name the rows and their fields. `kind`, `names`, `scheme` and `other` describe the predictions if the rows and
-    the task do not. A failing report never aborts training: it logs a warning once. Plots are drawn when the run ends.
+    The tasks in alchemy.tasks add a Report by default; to change or disable it, list one in `evalpipes`, for example
+    with `enabled = false`. `pieces` selects the files to write and `splits` the splits (empty: all). `limit` is the
+    maximum number of hardest examples (0: no limit), and `predictions` adds a file with all rows. `rows`, `pred` and
+    `label` name the rows and their fields. `kind`, `names`, `scheme` and `other` describe the predictions if the rows
+    and the task do not. A failing report never aborts training: it logs a warning once. Plots are drawn when the run
+    ends.
     """
 
     produces = ()
@@ -142,7 +143,7 @@ class Report(EvalPipeline):
         """Analyze the rows; return None if they have no gold values."""
         if not rows or not isinstance(rows[0], Mapping) or self.pred not in rows[0]:
             hint = "put Accuracy before it, and add Collect to the outputpipes"
-            raise AlchemyError(f"no pipe before Report returned {self.rows!r}, rows with {self.pred!r}", hint=hint)
+            raise AlchemyError(f"no pipe before Report returned rows with {self.pred!r} as {self.rows!r}", hint=hint)
         gold = self.label or next((name for name in GOLD if name in rows[0]), "")
         known = [row for row in rows if gold in row]
         if not known:

@@ -1,4 +1,4 @@
-"""Schedule pipes that evaluate or freeze during training; BE, EE, BS and ES mean begin/end of an epoch/step."""
+"""Schedule pipes that evaluate or freeze during training; BE, EE, BS and ES stand for begin/end of epoch/step."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ class EvalEEPipeline(_EvalSchedPipeline, EndEpochPipeline):
 
 @SchedPipeline.register()
 class SetRequiresGradBSPipeline(BeginStepPipeline):
-    """Calls `model.set_requires_grad(requires_grad, mode, **kw)` before step `step` to freeze or unfreeze a part.
+    """Calls `model.set_requires_grad(requires_grad, mode, **kw)` before step `step` to freeze or unfreeze part of it.
 
-    If a run resumes after that step, the call is made immediately, after the calls of earlier steps.
+    If a run resumes after that step, the call is made immediately, after the calls for earlier steps.
     """
 
     def __init__(self, step: int, requires_grad: bool, mode: str, **kwargs: Any) -> None:
@@ -105,7 +105,7 @@ class SetRequiresGradBSPipeline(BeginStepPipeline):
         return kwargs
 
     def _earlier_pipes(self) -> list[SetRequiresGradBSPipeline]:
-        """Return the pipes of earlier steps, which also apply after resuming, regardless of their place in the list."""
+        """Return the pipes for earlier steps, which also apply after resuming, sorted by step."""
         pipes = self.run.train_sched.pipes
         before = [pipe for pipe in pipes if isinstance(pipe, SetRequiresGradBSPipeline) and pipe.step < self.step]
         return sorted(before, key=lambda pipe: pipe.step)

@@ -98,7 +98,7 @@ class Template:
 
 
 def split_excess(first: int, second: int, excess: int) -> tuple[int, int]:
-    """Return how many tokens to cut: from the longer text until both are equal, then from both, as in transformers.
+    """Return how many tokens to cut: from the longer text until the lengths match, then from both, as in transformers.
 
     >>> split_excess(5, 2, 2), split_excess(5, 2, 4), split_excess(2, 5, 4), split_excess(3, 3, 3)
     ((2, 0), (3, 1), (1, 3), (2, 1))

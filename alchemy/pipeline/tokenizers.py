@@ -51,7 +51,7 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 
 
 def keep_tokenizer(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
-    """Save a copy in the record of the current run, so that the token ids of its model can always be decoded.
+    """Save a copy in the current run's record, so that the model's token ids can always be decoded.
 
     All splits of a run, and runs that resume it, must use the same tokenizer for a field. Error messages show `origin`.
     """
@@ -78,8 +78,8 @@ def keep_tokenizer(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
 def _check_same(first: _SavedTokenizer, digest: str, field: str, origin: str) -> None:
     if first.digest != digest:
         raise first.error(
-            f"{origin or 'a second tokenizer'} gives {field!r} different ids than {first.origin}: "
-            "the same id would mean another token",
+            f"{origin or 'a second tokenizer'} encodes {field!r} with different ids than {first.origin}: "
+            "the same id would mean a different token",
             hint="use one tokenizer for both: build a corpus with --like CORPUS or --tokenizer FOLDER; "
             "to use two tokenizers, use two fields",
         )

@@ -43,7 +43,7 @@ def spans(length: int, room: int, overlap: int) -> list[_Span]:
 
 
 def room_for(max_length: int, around: tuple[int, int], overlap: int, section: str = "") -> int:
-    """Return the number of text tokens in a window, without special tokens; raise if a window adds no new tokens."""
+    """Return the number of text tokens in a window, excluding special tokens; raise if a window adds no new tokens."""
     room = max_length - sum(around)
     if room <= overlap:
         text = f"max_length = {max_length} has room for {max(0, room)} tokens of text: with overlap = {overlap}"
@@ -126,7 +126,7 @@ class WindowsStream(_WindowPipe, ItrDataPipeline):
 
 
 def _encoder_of(pipe: DataPipeline) -> Texts | Wordwise:
-    """Return the encoder whose rows are cut; only pipes that leave samples unchanged may be in between."""
+    """Return the encoder whose rows are cut; only pipes that leave samples unchanged may come in between."""
     name, link = type(pipe).__name__, pipe.datapipe
     while isinstance(link, DataPipeline) and link.keeps:
         link = link.datapipe

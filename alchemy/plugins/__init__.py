@@ -1,4 +1,4 @@
-"""Plugins around a run: logging, the record folder, backups, seeds."""
+"""Plugins for logging, the record folder, backups and seeds."""
 
 from __future__ import annotations
 

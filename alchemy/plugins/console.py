@@ -21,7 +21,7 @@ from alchemy.plugins.log_sinks import CONSOLE_FORMAT, Level, console_log
 
 @AlchemyPlugin.register()
 class BasicSetup(AlchemyPlugin):
-    """Plugin that logs to the console. `--debug` adds messages, exact GPU error positions and anomaly detection."""
+    """Plugin that logs to the console. `--debug` adds debug messages, GPU error locations and anomaly detection."""
 
     def __init__(self, *, level: Level = "INFO", format: Annotated[str, LogFormat()] = CONSOLE_FORMAT) -> None:
         super().__init__()

@@ -137,7 +137,7 @@ class FileLogger(AlchemyPlugin):
         """Log the tracking overhead."""
         assert self.record is not None
         run, series, saving = self.run, self.record.series, self.run.checkpoints.cost
-        seconds = run.elapsed - series.seconds  # of this generation, like the costs below
+        seconds = run.elapsed - series.seconds  # since the run was last started or resumed, like the costs below
         calling = {
             "metrics": run.progress.tracking_seconds,
             "ledger": run.ledger.cost["calling"],

@@ -35,7 +35,7 @@ def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None
         if changes is not None:
             code = "the same" if last["code_hash"] == info["code_hash"] else "changed"
             logger.debug(
-                "since the last run of this tag, {} ({}):\n{}\ncode: {}", other.name, last["status"], changes, code
+                "since the last run with this tag, {} ({}):\n{}\ncode: {}", other.name, last["status"], changes, code
             )
             if not cfg.parent:  # tests differ in the training run they evaluate
                 logger.info("since {} ({}): {}; code {}", other.name, last["status"], _shorten(changes), code)
@@ -61,7 +61,7 @@ def _run_key(info: dict[str, Any]) -> tuple[str, str]:
 
 
 def _diff_configs(other: Path, cfg: Document) -> str | None:
-    """Return the differences from the config of a record, or None if it is for another runner."""
+    """Return the differences from the config of a record, or None if it uses a different runner."""
     try:
         before = prepare_cfg(refuse_links(other) / "cfg.toml", compare=True)
         return diff(before, cfg) if before.get("runner") == cfg.get("runner") else None

@@ -86,7 +86,7 @@ class LogFile:
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
         except OSError as error:
             if not self._error:  # not logged: a sink must not call the logger
-                sys.stderr.write(f"{self.path} cannot be written, the run continues without it: {error}\n")
+                sys.stderr.write(f"{self.path} cannot be written; the run continues without it: {error}\n")
             self._error = str(error)
 
     def reopen(self) -> None:

@@ -68,7 +68,7 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 def _config_changes(record: Path, document: Document) -> Iterator[Change]:
     was, info = prepare_cfg(record / "cfg.toml", compare=True), read_info(record)
     written, previous = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
-    # resuming with another config saves the previous config before the new hash, and may be killed in between
+    # when resumed with a different config, a run saves the old config before the new hash and may be killed in between
     known = [was, *([prepare_cfg(previous, compare=True)] if previous.is_file() else [])]
     if written and written not in map(values_hash, known):
         yield Change("cfg.toml", "was edited after the run wrote it", True, of_config=True)

@@ -59,7 +59,7 @@ CONTENTS = [
         ("a bot token", rb"\b\d{8,10}:AA[\w-]{33}\b"),
         ("a storage key", rb"AccountKey=[A-Za-z0-9+/=]{40,}"),
         ("a JSON web token", rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
-        ("a password in an address", rb"://(?!user(?:name)?:pass)[^\s:/@'\"<>{}$]+:[^\s/@'\"<>{}$]{3,}@\w"),
+        ("a password in a URL", rb"://(?!user(?:name)?:pass)[^\s:/@'\"<>{}$]+:[^\s/@'\"<>{}$]{3,}@\w"),
         (
             "a password or key",  # a literal with letters and digits, unlike most placeholders
             rb"(?i)(?:password|passwd|secret|secret_access_key|api_?key|auth_?token|access_?token|hf_token)['\"]?\s*[:=]\s*"
@@ -113,7 +113,7 @@ def _find_secret(path: str) -> str:
     if b"\0" in head[:1024]:  # binary
         return ""
     if contains_secret(head.decode("utf-8", "replace")):
-        return "a secret of the config"
+        return "a secret from the config"
     if path.lower().endswith(SETTINGS) and SETTING.search(head):
         return "a secret setting"
     return next((what for what, pattern in CONTENTS if pattern.search(head)), "")

@@ -23,7 +23,7 @@ class _NullWriter:
 
 @AlchemyPlugin.register()
 class TensorboardLogger(AlchemyPlugin):
-    """Plugin that writes metrics to TensorBoard. Its SummaryWriter is a global, so that parts can log more."""
+    """Plugin that writes metrics to TensorBoard. Its SummaryWriter is a global symbol that other parts can use."""
 
     packages = ("tensorboard",)
 

@@ -28,14 +28,14 @@ def make_folder(log_dir: Path, name: str) -> Path:
     if free < MIN_FREE_BYTES:
         folder.rmdir()
         raise AlchemyError(
-            f"the disk of {log_dir} is full: {free / 2**20:.1f} MiB free, a run needs {MIN_FREE_BYTES // 2**20}",
+            f"not enough disk space in {log_dir}: {free / 2**20:.1f} MiB free, need {MIN_FREE_BYTES // 2**20} MiB",
             hint="free some space, choose another log_dir, or run with --no-file",
         )
     return folder
 
 
 def write_error(folder: Path, error: OSError) -> AlchemyError:
-    """Return the error to raise if a record folder cannot be written."""
+    """Return the error to raise if a record folder cannot be written to."""
     return AlchemyError(
         f"cannot write to the record folder {folder}: {error.strerror or error}",
         hint="fix its permissions, choose another log_dir for FileLogger, or run with --no-file",

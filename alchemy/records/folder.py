@@ -30,7 +30,7 @@ LOCK = ".lock"
 
 
 class RecordLike(Protocol):
-    """The interface that a run expects its record to have; `NoRecord` is the null object."""
+    """The interface of a record, as used by a run; `NoRecord` is the null object."""
 
     @property
     def lines(self) -> int: ...
@@ -111,8 +111,8 @@ class Record:
     ) -> Record:
         """Create the folder `log_dir/name` with `files` and mark the run as running.
 
-        Raises an error if the folder cannot be written. `record.json` is written last: a run killed before that leaves
-        no record, and a run killed later leaves a complete one.
+        Raises an error if the folder cannot be written to. `record.json` is written last: a run killed before that
+        leaves no record, and a run killed later leaves a complete one.
         """
         folder = make_folder(Path(log_dir), name)
         info = {
@@ -139,7 +139,7 @@ class Record:
 
     @classmethod
     def reopen(cls, folder: str | Path, **fields: object) -> Record:
-        """Reopen a record as its next generation; raises an error if a run is still writing to it."""
+        """Reopen a record as its next generation; raise an error if a run is still writing to it."""
         folder = refuse_links(Path(folder))
         info = read_info(folder)
         refuse_running(folder, info)
@@ -168,7 +168,7 @@ class Record:
 
     @property
     def generation(self) -> int:
-        """The number of times the run was resumed."""
+        """The number of times the run has been resumed."""
         return int(self.info["gen"])
 
     @property
@@ -240,7 +240,7 @@ class Record:
             try:
                 self.restore_folder()
                 self.note(heartbeat=now())
-            except Exception as error:  # keep the thread alive: a full disk may recover
+            except Exception as error:  # keep the thread alive: space may be freed on a full disk
                 if not warned:
                     _warn("cannot update {}: {}", self.path / INFO, error)
                 warned = True
@@ -260,7 +260,7 @@ def _process_fields() -> dict[str, Any]:
 
 
 def read_info(folder: str | Path) -> dict[str, Any]:
-    """Read `record.json`; the status `running` becomes killed or lost if the process no longer exists."""
+    """Read `record.json`; change the status `running` to `killed` or `lost` if the process no longer exists."""
     info = read_fields(Path(folder) / INFO)
     if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
         info["status"], info["reason"] = "killed", "its process is gone"
@@ -270,34 +270,34 @@ def read_info(folder: str | Path) -> dict[str, Any]:
 
 
 def refuse_running(folder: Path, info: Mapping[str, Any]) -> None:
-    """Raise an error if the run that writes a record is still running, here or on another machine."""
+    """Raise an error if the run that writes to a record is still running, here or on another machine."""
     if info["status"] == "running":
         here = info["host"] == socket.gethostname()
         where = "" if here else f" on {info['host']}"
-        silence = f"or wait if it is gone: it counts as lost after {SILENT_SECONDS:g} s without a heartbeat"
+        silence = f"or wait if it is gone: it is considered lost after {SILENT_SECONDS:g} s without a heartbeat"
         hint = "stop it with `alchemy stop`" if here else f"stop it there, {silence}"
         raise AlchemyError(f"{folder} is still running{where}, as process {info['pid']}", hint=hint)
 
 
 def _is_silent(info: Mapping[str, Any]) -> bool:
-    """Return whether a run on another machine has missed enough heartbeats to count as lost."""
+    """Return whether a run on another machine has missed enough heartbeats to be considered lost."""
     last = datetime.datetime.fromisoformat(info["heartbeat"]).astimezone()
     return (datetime.datetime.now().astimezone() - last).total_seconds() > SILENT_SECONDS
 
 
 def is_alive(info: Mapping[str, Any]) -> bool:
-    """Return whether the process that writes a record is still running on this machine; a reused PID does not count."""
+    """Return whether the process that writes to a record is still running on this machine; ignores reused PIDs."""
     start = process_start(info["pid"])
     return start is not None and start == info.get("pid_started")
 
 
 def stop(folder: str | Path) -> dict[str, Any]:
-    """Stop the run that writes `folder` at its next step; return its `record.json`."""
+    """Stop the run that writes to `folder` at its next step; return its `record.json`."""
     info = read_info(folder)
     if info["status"] != "running":
         raise AlchemyError(f"{folder} is not running: {info['status']}")
     if info["host"] != socket.gethostname():
-        raise AlchemyError(f"{folder} runs on {info['host']}", hint="stop it there")
+        raise AlchemyError(f"{folder} is running on {info['host']}", hint="stop it there")
     os.kill(info["pid"], signal.SIGTERM)
     return info
 
@@ -358,7 +358,7 @@ def folders(root: Path) -> Iterator[Path]:
 
 
 def process_start(pid: int) -> int | None:
-    """Return the start time of a process in ticks since boot: None if it has ended, 0 if unknown (not on Linux)."""
+    """Return the start time of a process in ticks since boot: None if it has ended, 0 if unknown (outside Linux)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Read and append to JSON Lines files; a background thread writes them, so a slow disk never blocks training."""
+"""Read JSON Lines files, and append to them in a background thread so that a slow disk never blocks training."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class JournaledMixin:
 
 
 def count_lines(path: str | Path) -> tuple[int, bool]:
-    """Return the number of lines in a file, and whether the last one is incomplete; an incomplete line counts."""
+    """Return the number of lines in a file, including an incomplete last line, and whether there is one."""
     lines, last = 0, b"\n"
     if not stat.S_ISREG(os.stat(path).st_mode):  # reading a device may never end
         return 0, False

@@ -50,7 +50,7 @@ class Update(NamedTuple):
 
 
 class Ledger(JournaledMixin):
-    """Records the samples of each update. Every process has a ledger; only the main process has a path and writes.
+    """Records the samples of each update. Every process has a ledger; only the main process writes to a file.
 
     All processes must make the same calls in the same order; a process without samples calls `add_step` with no ids.
     """
@@ -70,7 +70,7 @@ class Ledger(JournaledMixin):
     def add_step(self, ids: Sequence[int] | None, digest: Callable[[], bytes | None] | bytes | None = None) -> None:
         """Add a step of this process: its sample ids (empty for a dummy batch), or the digest of its batch.
 
-        A digest is slow to compute: pass a function, which is called only if a ledger is kept and there are no ids.
+        A digest is slow to compute: pass a function, which is called only if a ledger is written and there are no ids.
         """
         if ids is not None:
             self._steps.append(array("q", ids))
@@ -94,7 +94,7 @@ class Ledger(JournaledMixin):
         self._closed.append(row | ({"left_out": list(left_out)} if left_out else {}))
 
     def flush(self) -> None:
-        """Write the closed updates of all processes. A collective call: every process must make it."""
+        """Write the closed updates of all processes. This is a collective call: every process must make it."""
         begin = time.perf_counter()
         shares = self._group.gather((self._closed, self._steps))
         self._closed = []
@@ -119,7 +119,7 @@ class Ledger(JournaledMixin):
         return f'{head}, "hash": "{self._hash.hex()}", "set": {whole}}}'
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the chain and the samples of the current update. A collective call."""
+        """Return the state of the chain and the samples of the current update. This is a collective call."""
         self.flush()
         opened = _interleave([self._steps, *self._other_steps])
         steps = [piece.hex() if isinstance(piece, bytes) else piece.tolist() for piece in opened]
@@ -144,7 +144,7 @@ class Ledger(JournaledMixin):
 
 
 def read_ledger(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return `(line, row)` for all valid rows; raises an error on a damaged line, except an incomplete last line."""
+    """Return `(line, row)` for all valid rows; raise an error on a damaged line, except an incomplete last line."""
     rows = []
     for line, row in drop_superseded(read_lines(path)):
         if row is None or not _is_row(row):

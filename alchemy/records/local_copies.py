@@ -1,4 +1,4 @@
-"""Locate the copies of files that a record keeps, and point a config to them."""
+"""Locate the file copies stored in a record, and point a config to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TASK_LABELS = "task"  # file name of the task's labels; no field has this name
 
 
 def encoder_folder(record: str | Path, path: str | Path) -> Path:
-    """Return the folder in which a record keeps the architecture of a pretrained encoder.
+    """Return the folder in which a record stores the architecture of a pretrained encoder.
 
     >>> encoder_folder("records/x", "models/bert-tiny/").as_posix()
     'records/x/encoder/bert-tiny'
@@ -36,7 +36,7 @@ def best_checkpoint(record: Path, name: str = "best") -> Path:
     path = next((path for path in (record / "checkpt" / name, record / "state" / name) if path.exists()), None)
     if path is None:
         kept = sorted({entry.name for folder in ("checkpt", "state") for entry in (record / folder).glob("[!.]*")})
-        offer = f"it has {', '.join(kept)}: choose with --checkpoint"
+        offer = f"choose one with --checkpoint: {', '.join(kept)}"
         hint = offer if kept else "did the run end before its first save?"
         raise AlchemyError(f"{record} has no checkpoint {name!r}", hint=hint)
     return path
@@ -65,8 +65,8 @@ def use_own_tokenizers(
 ) -> list[str]:
     """Point the pipes, the task and the model of a config to the tokenizers in a record.
 
-    The folders named in the config may have been deleted or changed since. A folder that is still the `same` as the
-    copy is kept. Returns the fields that the tokenizers produce.
+    The folders named in the config may have been deleted or changed since. Folders that are still the `same`
+    as their copies are kept. Returns the fields that the tokenizers produce.
     """
     changed: list[str] = []
     # pipes name the field that they produce, while models name the field that they read
@@ -115,7 +115,7 @@ def _use_own_names(table: Table, record: Path) -> None:
 
 
 def _use_own_weights(document: Document, record: Path) -> None:
-    """Let the model be built without its initial weights, since a checkpoint contains all weights.
+    """Configure the model to be built without its initial weights, since a checkpoint contains all weights.
 
     The architecture of pretrained encoders is read from the record, and word-vector files are not read.
     """

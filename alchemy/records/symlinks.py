@@ -13,7 +13,7 @@ BACKUP = "backup"  # a copy of the code that may contain links; never read, and 
 
 
 def refuse_links(record: Path) -> Path:
-    """Return the record; raises an error if a link inside it points outside. The path to the record may contain links.
+    """Return the record; raise an error if a link inside it points outside. The path to the record may contain links.
 
     The check runs once, when a record is opened, so it misses links that another process creates later.
     """
@@ -28,7 +28,7 @@ def refuse_links(record: Path) -> Path:
 
 
 def path_inside(record: Path, name: str) -> Path:
-    """Return a path in a record; raises an error if a link on the path points outside (a backup may contain links)."""
+    """Return a path in a record; raise an error if a link on the path points outside (a backup may contain links)."""
     path, root = record / name, os.path.realpath(record)
     if not os.path.realpath(path).startswith(root + os.sep):
         raise AlchemyError(f"{path} points outside the record through a link", hint="remove the link")

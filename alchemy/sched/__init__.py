@@ -46,7 +46,7 @@ __all__ = [
 @AlchemyTrainScheduler.register("NoamScheduler")
 @dataclass(kw_only=True, eq=False)
 class Noam(AlchemyTrainScheduler):
-    """The learning rate of "Attention is all you need"; ignores the optimizer's learning rate.
+    """The schedule of "Attention is all you need"; ignores the optimizer's learning rate.
 
     `model_size` defaults to the hidden size in the model's `config`.
     """

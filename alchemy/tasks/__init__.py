@@ -1,4 +1,4 @@
-"""Ready-made tasks for text classification, tagging, relations and translation."""
+"""Ready-made tasks for text classification, tagging, relation classification and translation."""
 
 from __future__ import annotations
 

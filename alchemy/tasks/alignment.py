@@ -1,4 +1,4 @@
-"""Word and token alignments between a source and its translation, from attention weights."""
+"""Word and token alignments between a source and its translation, derived from attention weights."""
 
 # T tokens of a text, S tokens of its source; both end with EOS
 
@@ -16,7 +16,7 @@ Pair = tuple[int, int]  # indices into the source and into the text
 
 
 def align_tokens(weights_TS: Tensor) -> list[Pair]:
-    """Align each token of a text with the source token that it attends to most, without EOS tokens."""
+    """Align each token of a text with the source token that it attends to most, excluding EOS tokens."""
     seen_TS = weights_TS[:-1, :-1]
     return [(place, number) for number, place in enumerate(seen_TS.argmax(1).tolist())] if seen_TS.shape[1] else []
 
@@ -30,7 +30,7 @@ def align_words(pairs: Sequence[Pair], source: Sequence[int | None], text: Seque
 def word_indices(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int | None]:
     """Return the index of the whitespace-separated word that each token belongs to, or None for a whitespace token.
 
-    The function decodes growing prefixes, since not every tokenizer has offsets.
+    This decodes growing prefixes, since not every tokenizer provides offsets.
     """
     grown = [len(tokenizer.decode(ids[: place + 1]).split()) for place in range(len(ids))]
     return [max(0, count - 1) if tokenizer.decode([token]).strip() else None for count, token in zip(grown, ids)]

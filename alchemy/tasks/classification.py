@@ -88,7 +88,7 @@ class Classification(TextTask):
         super().check(sample)
         if self.pair != ("pair" in sample):
             text = f"pair = {str(self.pair).lower()}, but a sample has {in_short(sample)}"
-            hint = 'for text pairs, set pair = true in [task] and pair = "COLUMN" in the processor; otherwise neither'
+            hint = 'for text pairs, set pair = true in [task] and pair = "COLUMN" in the processor; otherwise, neither'
             raise AlchemyError(text, hint=hint)
         if self.kind == "regression" and "label" in sample and isinstance(sample["label"], float | int | None):
             try:

@@ -31,11 +31,11 @@ def is_class(spec: object) -> bool:
 
 
 def learn_tokenizer(name: str, texts: Iterable[str], options: Mapping[str, Any], what: str = "") -> Tokenizer:
-    """Train a tokenizer of the class `name` on texts; `options` are passed to its `train`."""
+    """Train a tokenizer of the class `name` on texts; `options` are passed to its `train` method."""
     kind = Tokenizer.resolve_registered_module(name)
     if not isinstance(kind, _Learner):
         hint = "use a folder, or a table with its files"
-        raise AlchemyError(f"{name} cannot learn from texts", section="task.tokenizer", hint=hint)
+        raise AlchemyError(f"{name} cannot be trained on texts", section="task.tokenizer", hint=hint)
     try:
         tokenizer = kind.train(texts, **options)
     except TypeError as error:
@@ -64,5 +64,5 @@ def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
         raise AlchemyError(
             f"{unknown} of {len(ids)} tokens of the first texts are not in the vocabulary",
             where=str(tokenizer.path if isinstance(tokenizer, Folder) else tokenizer),
-            hint="is it for another language, or lowercase while the texts are not?",
+            hint="is it for a different language, or for lowercase texts only?",
         )

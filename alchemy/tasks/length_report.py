@@ -34,7 +34,7 @@ def log_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], spli
 
 
 def log_lengths(split: str, counts: np.ndarray, most: int, where: Callable[[], str], what: str = "text") -> None:
-    """Log the distribution of the lengths of a split; `most` is the greatest length, `where` returns its location."""
+    """Log the length distribution of a split; `most` is the maximum length, and `where` returns its location."""
     median, usual = (int(np.quantile(counts, share, method="higher")) for share in (0.5, 0.95))
     most = max(most, int(counts.max()))
     text = "lengths of {}{}: median {:,}, 95% {:,}, max {:,} tokens"

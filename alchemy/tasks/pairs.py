@@ -1,4 +1,4 @@
-"""Load the sentence pairs of a translation task, from corpora or raw text, and the tokenizers of both sides."""
+"""Load the sentence pairs of a translation task, from corpora or raw text, and its tokenizers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from alchemy.tasks.learn_tokenizer import check_vocabulary, has_size_option, is_
 from alchemy.text import Tokenizer
 
 LEARNT = "alchemy.text.BPE"
-MOST, FEWEST, SHARE = 8000, 1000, 7  # learned vocabulary: maximum, minimum, and number of pairs per token in between
+MOST, FEWEST, SHARE = 8000, 1000, 7  # vocabulary size: maximum, minimum, and number of pairs per token in between
 
 
 class Pairs:
-    """Loads the splits of a translation task, and loads or learns its tokenizers.
+    """Loads the splits of a translation task, and loads or trains its tokenizers.
 
-    `configured` maps each side to its tokenizer in the config; by default a side uses the tokenizer of its corpus, or
-    trains a BPE tokenizer. With `shared`, one tokenizer is trained on the texts of both sides.
+    `configured` maps "source" and "target" to their tokenizers in the config; by default, each uses the tokenizer of
+    its corpus, or a BPE tokenizer is trained. With `shared`, one tokenizer is trained on both source and target texts.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Pairs:
 
     # -- tokenizers
     def _corpus(self, side: str) -> str:
-        """Return the path of the first corpus of a side, or "" if the splits are raw text."""
+        """Return the path of the first source or target corpus, or "" if the splits are raw text."""
         pipes = [pipe for table in self.tables.values() for pipe in table.get("pipes") or () if side in pipe]
         return next((str(pipe[side]) for pipe in pipes if not _reads_text(pipe)), "")
 
@@ -87,15 +87,15 @@ class Pairs:
         if named is None and self.corpora.get(side):
             own = Corpus(self.corpora[side]).tokenizer
             if own is None:
-                hint = f"set {side}_tokenizer: the corpus was built by another program"
-                raise AlchemyError(f"the tokenizer of the {side} is unknown", section="task", hint=hint)
+                hint = f"set {side}_tokenizer: the corpus was built by a different program"
+                raise AlchemyError(f"the {side} tokenizer is unknown", section="task", hint=hint)
             return own
         named = LEARNT if named is None else named
         if not is_class(named):
             return tokenizer_of(named)
         if self.corpora:
             hint = "remove it: the corpora have their own tokenizers"
-            raise AlchemyError(f"{named} learns from texts, but the splits are corpora", section="task", hint=hint)
+            raise AlchemyError(f"{named} is trained on texts, but the splits are corpora", section="task", hint=hint)
         if self.shared and "source" in self.tokenizers:
             return self.tokenizers["source"]
         sides = SIDES if self.shared else (side,)
@@ -109,7 +109,7 @@ class Pairs:
             table = self.tables.get("train") or {}
             if not table.get("pipes"):
                 hint = "add [task.datasets.train] with pipes, or set source_tokenizer and target_tokenizer"
-                raise AlchemyError("the tokenizer of the source is unknown", section="task", hint=hint)
+                raise AlchemyError("the source tokenizer is unknown", section="task", hint=hint)
             self._sources["train"] = self._build_source("train", table["pipes"])
         return self._sources["train"]
 
@@ -122,7 +122,7 @@ class Pairs:
 
 
 def default_size(pairs: int) -> int:
-    """Return the default vocabulary size of a side; small data gets fewer tokens, so that most occur often enough.
+    """Return the default vocabulary size; it is smaller for small data, so that most tokens occur often enough.
 
     >>> default_size(100), default_size(20_000), default_size(1_000_000)
     (1000, 2857, 8000)

@@ -26,7 +26,7 @@ class Relation(TextTask):
 
     `marks` are the names of the marked entities; the model gets a mask for each, such as `e1_mask` and `e2_mask`.
     `other` is the label for no relation, which the official `f1` excludes. `blank` encodes words with a leading space,
-    as RoBERTa needs.
+    as RoBERTa requires.
     """
 
     packages = ("sklearn",)

@@ -111,7 +111,7 @@ class Tagging(TextTask):
         super()._check_source(source, split)
         broken = [index for index, sample in samples_of(source) if self.scheme.violations(list(self.names(sample)))]
         if broken:
-            text = "{}: {} of {} texts have tags that violate {}, the first at {}: is it another scheme?"
+            text = "{}: {} of {} texts have tags that violate {}, the first at {}: do they use a different scheme?"
             logger.warning(text, split, len(broken), len(source), self.scheme.name, where_in(source, broken[0]))
 
     def rules(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ DEFAULT_LENGTH = 1024  # maximum tokens of a text if neither the config nor the 
 
 
 class TextTask(AlchemyTask):
-    """Base class for text tasks, which tokenize the text samples that the pipes of a split yield.
+    """Base class for text tasks, which tokenize the text samples yielded by a split's pipes.
 
     `tokenizer` is a folder, a tokenizer table, or a class such as `"alchemy.text.Words"` that is trained on the
     training texts; `learn = { min_frequency = 2 }` passes options to its `train` method.
@@ -51,7 +51,7 @@ class TextTask(AlchemyTask):
     labels in the training data, sorted.
     `template` places the special tokens, `max_length` is the maximum number of tokens including them, and `long` sets
     how longer texts are handled: an error, truncation, or windows that share `overlap` tokens. Without `max_length`,
-    the limit of the model applies; if it has none, texts are truncated to 1024 tokens with a warning.
+    the model's limit applies; if it has none, texts are truncated to 1024 tokens with a warning.
     `cache` stores the encoded samples in `.alchemy/cache`; `overwrite_cache` computes them again.
     A subclass defines how samples are encoded, how outputs become predictions, and how predictions are scored.
     """
@@ -130,7 +130,7 @@ class TextTask(AlchemyTask):
             tables = self.cfg.get("datasets") or {}
             if split not in tables:
                 hint = f"add [task.datasets.{split}], or set a trained tokenizer and `labels`"
-                raise AlchemyError(f"missing split {split!r} to learn from", section="task.datasets", hint=hint)
+                raise AlchemyError(f"missing split {split!r}", section="task.datasets", hint=hint)
             self._sources[split] = self._build_source(tables[split]["pipes"], split)
         return self._sources[split]
 
@@ -196,7 +196,7 @@ class TextTask(AlchemyTask):
         return bool(self.max_length or longest) or self.long == "windows"
 
     def warn_of_cuts(self, what: str, encoded: Samples) -> None:
-        """Warn how many texts the default limit has truncated so far, once per split or for prediction inputs."""
+        """Warn about texts truncated by the default limit so far, once per split or for prediction inputs."""
         cut = encoded.places.shortened if isinstance(encoded, Encode | EncodeWords) else 0
         if cut and not self._is_bounded and what not in self._warned_of_cuts:
             self._warned_of_cuts.add(what)
@@ -210,7 +210,7 @@ class TextTask(AlchemyTask):
         return InWindows(size=self.max_length, overlap=self.overlap, around=row.around)
 
     def collate_options(self) -> dict[str, Any]:
-        """Return the default padding options of a batch."""
+        """Return the default padding options for a batch."""
         return {"fields": {"input_ids": {"mask": "mask", "value": self.tokenizer.pad or 0}}}
 
     # -- steps
@@ -273,9 +273,7 @@ class TextTask(AlchemyTask):
         file = labels_file(self.run.record_dir or "", TASK_LABELS)
         if self.run.record_dir is not None and file.is_file() and (there := read_names(file)) != labels:
             hint = "restore the labels or the training data, or start a new run"
-            text = (
-                f"the labels are {in_short(labels)}, but {file} has {in_short(there)}: ids would change their meaning"
-            )
+            text = f"the labels are {in_short(labels)}, but {file} has {in_short(there)}: ids would change meaning"
             raise Refused(text, section="task", hint=hint)
 
     def _collect_labels(self) -> list[str]:
@@ -286,10 +284,10 @@ class TextTask(AlchemyTask):
         if listed:
             return listed
         names = {name for _, sample in checked_samples(self, source, "train") for name in self.names(sample)}
-        found = sorted(names, key=lambda name: (isinstance(name, str), name))  # integers and strings do not compare
+        found = sorted(names, key=lambda name: (isinstance(name, str), name))  # integers and strings cannot be compared
         if not found:
             hint = f"its samples need a field {self.target!r}"
-            raise AlchemyError("the training data have no labels", section="task.datasets.train", hint=hint)
+            raise AlchemyError("the training data has no labels", section="task.datasets.train", hint=hint)
         return found
 
     def _processor_labels(self, source: Samples) -> list[str]:
@@ -335,6 +333,6 @@ def batch_fields(batch: Mapping[str, Any], *names: str) -> dict[str, list[Any]]:
 
 
 def shuffle_training(options: dict[str, Any], split: str) -> None:
-    """Shuffle the training split by default, unless the split's options set the order."""
+    """Shuffle the training split unless its options set the order."""
     if options.get("sort_by_length", True) and not options.keys() & {"sampler", "batch_sampler"}:
         options.setdefault("shuffle", split == "train")

@@ -33,11 +33,13 @@ DEFAULT_SEARCH = {"type": "alchemy.generate.BeamSearch", "beam": 4}
 class Translation(AlchemyTask):
     """Translates sources to targets; trains on raw text (processors.ParallelText) or corpora (corpora.Parallel).
 
-    A tokenizer is a folder, a table, or a class such as "alchemy.text.BPE" that is trained on the training texts of its
-    side (with `shared`, of both sides); `learn` passes options to its `train`, and `tokenizer` sets both sides. By
-    default, corpora use their own tokenizers, and BPE is trained on raw text. `cache` caches tokenized raw text.
+    A tokenizer is a folder, a table, or a class such as "alchemy.text.BPE" that is trained on the source or target
+    texts of the training data (with `shared`, on both). `learn` passes options to its `train` method, and `tokenizer`
+    sets both tokenizers. By default, corpora use their own tokenizers, and BPE is trained on raw text. `cache` caches
+    tokenized raw text.
+
     With a `search` table, such as `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also generates
-    translations and scores them with BLEU and chrF; for raw text this is the default, with a beam of 4. `limits`
+    translations and scores them with BLEU and chrF; for raw text, this is the default, with a beam of 4. `limits`
     accepts the keys of alchemy.generate.Limits. `tokens` adds the tokens of each text and their log-probabilities to
     predictions, and `alignments` adds index pairs of source and target "words" or "tokens". `tokenize` is the sacrebleu
     tokenizer for BLEU, such as "zh"; the default depends on the script of the targets. Texts longer than `max_length`
@@ -89,8 +91,8 @@ class Translation(AlchemyTask):
         self.main_score, self.main_mode = ("bleu", "max") if self.writer else ("loss", "min")
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = (
             self.generate
-        )  # replaceable by another engine
-        self.others: list[Any] = []  # further models of an ensemble
+        )  # can be replaced with a different engine
+        self.others: list[Any] = []  # the other models of an ensemble
         self._answers = OrderedRows()
         self._bleu = BleuScorer(tokenize)
 
@@ -213,12 +215,12 @@ class Translation(AlchemyTask):
         return rows
 
     def _texts(self, batch: Mapping[str, Any], side: str, tokenizer: Tokenizer) -> list[str]:
-        """Return the raw texts of a side, or the decoded ids for corpora."""
+        """Return the raw source or target texts, or the decoded ids for corpora."""
         own: list[str] | None = batch.get(f"{side}_text")
         return [tokenizer.decode(row) for row in batch[side].tolist()] if own is None else own
 
     def generate(self, batch: Mapping[str, Any]) -> list[list[Hypothesis]]:
-        """Generate texts for each source of a batch with the search of the config, best first."""
+        """Generate texts for each source in a batch with the configured search, best first."""
         model: Any = self.run.model
         writer = cast(TextGenerator, self.writer)
         steps = Ensemble([each.walk(batch) for each in (model, *self.others)])

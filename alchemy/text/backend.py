@@ -26,7 +26,7 @@ class _Backend(Protocol):
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]: ...
 
-    def offsets(self, text: str) -> Located | None: ...  # None: not supported
+    def offsets(self, text: str) -> Located | None: ...  # None if not supported
 
     def decode(self, ids: list[int]) -> str: ...
 
@@ -142,7 +142,7 @@ class BackendTokenizer(Tokenizer):
 
 
 def _trim_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """Exclude surrounding spaces from the span of a token: byte-level tokens may start with one."""
+    """Exclude surrounding spaces from the span of a token, because byte-level tokens may start with one."""
     start = end - len(text[start:end].lstrip(" "))
     return start, start + len(text[start:end].rstrip(" "))
 

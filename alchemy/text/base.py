@@ -25,7 +25,7 @@ Encoded = tuple[np.ndarray, np.ndarray]  # the concatenated ids of all lines, an
 
 
 class Tokenizer(Registrable):
-    """Base class for tokenizers. Text never becomes a special token; callers add special tokens to the ids.
+    """Base class for tokenizers. Text is never parsed as a special token; callers add special tokens to the ids.
 
     A saved tokenizer is rebuilt from the keywords in `options()` and the files in `contents()`. `FILES` maps each
     constructor keyword that accepts a path to the name of the saved file.
@@ -34,7 +34,7 @@ class Tokenizer(Registrable):
     FILES: ClassVar[Mapping[str, str]] = {}
 
     size: int  # ids are 0 .. size - 1
-    pad: int | None = None  # None: no such token
+    pad: int | None = None  # None if there is no such token
     bos: int | None = None
     eos: int | None = None
     unk: int | None = None
@@ -60,18 +60,18 @@ class Tokenizer(Registrable):
         raise NotImplementedError
 
     def id_of(self, symbol: str) -> int | None:
-        """Return the id of the token spelled `symbol`, which may be a special token, or None if there is none."""
+        """Return the id of the token spelled `symbol`, which may be a special token; None if there is no such token."""
         return None
 
     def template(self, pair: bool = False) -> str:
-        """Return the template of special tokens around one text or a pair; by default, no tokens are added."""
+        """Return the template that adds special tokens to one text or a pair; by default, it adds none."""
         return "$A $B:1" if pair else "$A"
 
     def offsets(self, text: str) -> Located:
         """Return the ids of a text, and the character range `[start, end)` of each id."""
         raise AlchemyError(
             f"{type(self).__name__} does not support character offsets",
-            hint="Words, Characters and BPE do, and Folder without a sentencepiece model",
+            hint="use Words, Characters, BPE, or Folder without a sentencepiece model",
         )
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
@@ -85,17 +85,17 @@ class Tokenizer(Registrable):
         if wrong is not None:
             raise AlchemyError(
                 f"{type(self).__name__} has no id {wrong}; valid ids are 0 to {self.size - 1}",
-                hint="remove values that are not tokens, such as the -100 of ignored labels",
+                hint="remove values that are not tokens, such as -100 for ignored labels",
             )
         return self.join([row for row in rows if row not in self.hidden])
 
     @cached_property
     def digest(self) -> str:
-        """A hash of everything that determines the ids, identical on every machine."""
+        """A hash of everything that determines the ids; it is the same on every machine."""
         return hash_text(json.dumps([_import_path(type(self)), self.options(), _hash_contents(self.contents())]))
 
     def save(self, folder: str | Path) -> None:
-        """Save to a folder for `load_tokenizer`. An existing tokenizer there is replaced atomically."""
+        """Save to a folder for `load_tokenizer`. An existing tokenizer in the folder is replaced atomically."""
         target = Path(folder).resolve()
         check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     manifest = _read_manifest(folder)
     _check_hashes(folder, manifest["files"])
     if not is_known(str(manifest["type"])):
-        text = f"{manifest['type']} is neither a tokenizer of alchemy nor of this project"
+        text = f"{manifest['type']} is not a tokenizer from alchemy or this project"
         hint = "import its module first, if you trust the source of the folder"
         raise AlchemyError(text, where=str(folder / MANIFEST), hint=hint)
     try:
@@ -147,7 +147,7 @@ def flatten(rows: Sequence[Sequence[int]]) -> Encoded:
 
 
 def _import_path(cls: type) -> str:
-    """Return the import path of a class, via its package if the package re-exports it, since modules may move."""
+    """Return the import path of a class, through its package if the package re-exports it, since modules may move."""
     package = cls.__module__.rpartition(".")[0]
     short = bool(package) and getattr(importlib.import_module(package), cls.__name__, None) is cls
     return f"{package if short else cls.__module__}.{cls.__qualname__}"
@@ -187,12 +187,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 def _check_hashes(folder: Path, hashes: Mapping[str, str]) -> None:
     for name, digest in hashes.items():
         if hashlib.sha256(read_content(folder / name)).hexdigest() != digest:
-            hint = "save the tokenizer again, or create one from the file by its type"
+            hint = "save the tokenizer again, or create a new one from the file"
             raise AlchemyError(f"{name} was changed after it was saved", where=str(folder), hint=hint)
 
 
 def check_replaceable(target: Path) -> None:
-    """Raise an error if a folder contains anything but a tokenizer, since saving replaces all of it."""
+    """Raise an error if a folder contains anything but a tokenizer, since saving replaces the whole folder."""
     if not target.exists():
         return
     known = {MANIFEST, *_read_manifest(target)["files"]} if (target / MANIFEST).is_file() else set()

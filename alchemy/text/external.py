@@ -21,13 +21,13 @@ SPM = ("spiece.model", "tokenizer.model")
 WHOLE, WORDPIECE, MERGES = ("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt")
 
 # without a tokenizer.json, the preprocessing depends on the model family; these are supported
-LOWER_DEFAULT = {"albert": True, "xlnet": False}  # families with a TextCleaner, and their default for lowercasing
+LOWER_DEFAULT = {"albert": True, "xlnet": False}  # families with a TextCleaner, and whether they lowercase by default
 FAMILIES = {
     WORDPIECE: ("bert", "distilbert", "electra", "mobilebert", "convbert", "layoutlm", "squeezebert"),
     MERGES: ("gpt2", "roberta", "bart", "longformer", "led"),
     SPM: (*LOWER_DEFAULT, "t5", "mt5", "llama", "gemma"),
 }
-# config files from 2019 do not name the model type; these keys are unique to one family
+# config files from 2019 do not specify the model type, but each of these keys is unique to one family
 FAMILY_KEYS = {"num_hidden_groups": "albert", "untie_r": "xlnet", "relative_attention_num_buckets": "t5"}
 CREATE_HINT = "create a tokenizer.json with transformers: `AutoTokenizer.from_pretrained(path).save_pretrained(path)`"
 # keys of special_tokens_map.json, and common spellings for folders without it
@@ -136,7 +136,7 @@ class Folder(BackendTokenizer):
             raise
         except Exception as error:  # invalid files; the tokenizers package raises plain Exceptions
             text = f"cannot read the tokenizer in {str(self.path)!r}: {error}"
-            raise AlchemyError(text, hint="its files are damaged or do not match") from error
+            raise AlchemyError(text, hint="its files are damaged or do not belong together") from error
         super().__init__(backend, specials, multiple)
 
     def options(self) -> dict[str, Any]:
@@ -167,12 +167,12 @@ class Folder(BackendTokenizer):
         raise AlchemyError(f"no supported tokenizer in {str(self.path)!r}", hint=hint)
 
     def _find_family(self, kind: tuple[str, ...], model_type: str) -> str:
-        """Return the model family if preprocessing depends on it; raise an error if it is not supported."""
+        """Return the model family, or "" if preprocessing does not depend on it; raise if it is not supported."""
         name = model_type or str(self.settings.get("tokenizer_class") or "") or self._read_model_config(kind)
         family = name.removesuffix("Fast").removesuffix("Tokenizer").lower().replace("-", "")
         if name and family not in FAMILIES[kind]:
-            hint = f"only {', '.join(FAMILIES[kind])} work without it; {CREATE_HINT}"
-            raise AlchemyError(f"{name} requires a tokenizer.json, missing from {str(self.path)!r}", hint=hint)
+            hint = f"only {', '.join(FAMILIES[kind])} work without one; {CREATE_HINT}"
+            raise AlchemyError(f"{name} requires a tokenizer.json, which is missing from {str(self.path)!r}", hint=hint)
         if kind == SPM and not name:
             text = f"cannot determine the model type of the sentencepiece model in {str(self.path)!r}"
             raise AlchemyError(text, hint=f"set model_type to one of {', '.join(FAMILIES[SPM])}; or {CREATE_HINT}")
@@ -205,7 +205,7 @@ class Folder(BackendTokenizer):
         inner.normalizer.lowercase = self.lower
 
     def _lower_error(self) -> AlchemyError:
-        text = f"lower = {self.lower} requires BERT, ALBERT or XLNet, and {str(self.path)!r} is a different tokenizer"
+        text = f"lower = {self.lower} requires BERT, ALBERT or XLNet, but {str(self.path)!r} is a different tokenizer"
         return AlchemyError(text, hint="remove lower, or lowercase the text in an earlier pipe")
 
     def _sentencepiece(self) -> Spm:
@@ -235,13 +235,13 @@ class Folder(BackendTokenizer):
         return listed | self._json("added_tokens.json")
 
     def _add_tokens(self, inner: Any) -> None:
-        """Add the special and added tokens; raise an error if their ids differ from the ids in the folder."""
+        """Add the special and added tokens; raise an error if an added token gets a different id than in the folder."""
         added = self._added_tokens()
         inner.add_special_tokens([*self._special_symbols(inner.token_to_id).values()])
         inner.add_tokens(sorted(added, key=added.__getitem__))
         wrong = [token for token, place in added.items() if inner.token_to_id(token) != place]
         if wrong:
-            text = f"the added token {wrong[0]!r} does not get id {added[wrong[0]]}"
+            text = f"the added token {wrong[0]!r} cannot be assigned id {added[wrong[0]]}"
             raise AlchemyError(text, where=str(self.path / "added_tokens.json"))
 
     def _special_symbols(self, id_of: Callable[[str], int | None], known: Collection[str] = ()) -> dict[str, str]:
@@ -278,7 +278,7 @@ def _build_wordpiece(folder: Folder) -> Any:
     vocab = {symbol.rstrip("\r"): place for place, symbol in enumerate(symbols)}
     unknown = _token_text(folder.token_names.get("unk_token") or "[UNK]")
     if unknown not in vocab:
-        text = f"missing {unknown}, which a BERT vocabulary contains"
+        text = f"missing {unknown}, which a BERT vocabulary must contain"
         raise AlchemyError(text, where=str(folder.path / "vocab.txt"), hint=CREATE_HINT)
     inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token=unknown))
     inner.normalizer = tokenizers.normalizers.BertNormalizer(

@@ -17,7 +17,7 @@ from alchemy.text.words import VocabularyTokenizer, join_words
 
 JOINER = "@@"
 END = "</w>"
-CACHE_SIZE = 200_000  # words whose pieces are cached
+CACHE_SIZE = 200_000  # number of words whose pieces are cached
 Pair = tuple[str, str]
 
 
@@ -63,7 +63,7 @@ class SubwordNMT(VocabularyTokenizer):
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], *, codes: str | Path | bytes, **options: Any) -> Self:  # type: ignore[override]
-        """Build a tokenizer from word counts: the vocabulary consists of the pieces of the words."""
+        """Build a tokenizer from word counts; the vocabulary consists of the pieces of the words."""
         merges = _read_codes(codes)
         pieces: Counter[str] = Counter()
         for word, count in counts.items():
@@ -83,7 +83,7 @@ class _Codes(NamedTuple):
 
     def split(self, word: str) -> list[str]:
         """Return the pieces of a word; all except the last end with `@@`."""
-        # since version 0.2 the end-of-word mark is part of the last character; earlier, it was a separate symbol
+        # since version 0.2, the end-of-word mark is part of the last character; before, it was a separate symbol
         symbols = [*word[:-1], word[-1] + END] if self.marked else [*word, END]
         merged = _merge(symbols, self.ranks)
         merged = merged[:-1] if merged[-1] == END else [*merged[:-1], merged[-1].removesuffix(END)]
@@ -91,7 +91,7 @@ class _Codes(NamedTuple):
 
 
 class _PieceIds(dict[str, list[int]]):
-    """Cache of the piece ids of words."""
+    """A cache that maps words to the ids of their pieces."""
 
     def __init__(self, codes: _Codes, vocab: Vocabulary) -> None:
         super().__init__()

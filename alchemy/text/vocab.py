@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"<U\+([0-9A-F]{4,6})>")
 
 
 class _Lookup(dict[str, int]):
-    """Ids by symbol; unknown symbols get the id of `unk`."""
+    """A mapping from symbols to ids; unknown symbols get the id of `unk`."""
 
     unknown: int | None = None
 
@@ -112,7 +112,7 @@ class Vocabulary:
         return cls(symbols, counts, specials=SPECIALS if specials is None else specials)
 
     def text(self) -> str:
-        """Return the content of a vocabulary file for `read`."""
+        """Return the vocabulary in the file format that `read` accepts."""
         return "".join(f"{_ESCAPED.sub(_escape, s)} {count}\n" for s, count in zip(self.symbols, self.counts))
 
 

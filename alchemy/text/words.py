@@ -35,7 +35,7 @@ class VocabularyTokenizer(Tokenizer):
 
     @classmethod
     def count(cls, lines: Iterable[str], *, lower: bool = False) -> Counter[str]:
-        """Count the words of the lines. Counts of several files can be added."""
+        """Count the words in the lines. Counts from several files can be added."""
         return Counter(chain.from_iterable(map(str.split, _lower_lines(lines, lower))))
 
     @classmethod
@@ -49,7 +49,7 @@ class VocabularyTokenizer(Tokenizer):
         specials: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
-        """Build a tokenizer from the result of `count`. `options` are keywords of the constructor."""
+        """Build a tokenizer from the result of `count`. `options` are passed to the constructor."""
         vocab = Vocabulary.from_counts(
             counts, min_frequency=min_frequency, size=size, multiple=multiple, specials=specials
         )
@@ -57,13 +57,13 @@ class VocabularyTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, lines: Iterable[str], *, lower: bool = False, **options: Any) -> Self:
-        """Build a tokenizer from lines of text. `options` are keywords of `from_counts`."""
+        """Build a tokenizer from lines of text. `options` are passed to `from_counts`."""
         return cls.from_counts(cls.count(lines, lower=lower), lower=lower, **options)
 
 
 @Tokenizer.register()
 class Words(VocabularyTokenizer):
-    """Tokenizer that splits at whitespace. With `joiner = "@@"`, decoding joins pieces ending in `@@` to the next one.
+    """Tokenizer that splits on whitespace. With `joiner = "@@"`, decoding joins pieces ending in `@@` to the next one.
 
     >>> words = Words.train(["a dog", "a cat"])
     >>> words.encode("a bird"), words.decode([1, 4, 6, 2])
@@ -135,12 +135,12 @@ class Characters(VocabularyTokenizer):
 
     @classmethod
     def count(cls, lines: Iterable[str], *, lower: bool = False) -> Counter[str]:
-        """Count the characters of the lines."""
+        """Count the characters in the lines."""
         return Counter(chain.from_iterable(_lower_lines(lines, lower)))
 
     @cached_property
     def _table(self) -> np.ndarray:
-        """Ids by code point. The last entry is for all higher code points; -1 means unknown if there is no `unk` id."""
+        """Ids by code point. The last entry is for all higher code points. Unknown characters map to `unk` or -1."""
         known = {ord(symbol): place for symbol, place in self.vocab.ids.items() if len(symbol) == 1}
         table = np.full(max(known, default=0) + 2, -1 if self.unk is None else self.unk, np.int32)
         table[list(known)] = list(known.values())

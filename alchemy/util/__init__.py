@@ -30,7 +30,7 @@ __getattr__, _ = lazy("alchemy", {"batch_to_device": "data.loader"})
 def filter_optional_cfg(
     cfg: Mapping[str, Any], optional_keys: Collection[str], level: str = "WARNING"
 ) -> dict[str, Any]:
-    """Return the entries of `cfg` in `optional_keys`, and log the missing keys.
+    """Return the entries of `cfg` whose keys are in `optional_keys`, and log the missing keys.
 
     >>> Tagger(num_tags=5, **filter_optional_cfg(self.model_cfg, {"dropout"}))  # doctest: +SKIP
     """

@@ -1,1 +1,1 @@
-"""Check a config or a record: dry run, resume, determinism, gradients, sample coverage, replay."""
+"""Checks for configs and records: dry runs, resuming, determinism, gradients, sample coverage and replay."""

@@ -18,12 +18,12 @@ from alchemy.records.ledger import NAME
 from alchemy.records.metrics_file import comparable
 from alchemy.verify.ledger import compare_ledgers
 
-SHOWN = 5  # differences shown of each kind; the rest are only counted
+SHOWN = 5  # maximum number of differences shown per kind; the rest are only counted
 
 
 @dataclass
 class Comparison:
-    """What was compared, and a description of every difference, earliest first."""
+    """The number of tensors, rows and updates compared, and a description of each difference, earliest first."""
 
     tensors: int = 0
     rows: int = 0
@@ -40,7 +40,7 @@ class Comparison:
     def __str__(self) -> str:
         if self.differences:
             return "\n".join(self.differences)
-        return f"equal: {self.tensors} tensors, {self.rows} rows, {self.updates} updates of the ledger"
+        return f"equal: {self.tensors} tensors, {self.rows} rows, {self.updates} ledger updates"
 
 
 def compare(one: Path, other: Path) -> Comparison:
@@ -52,7 +52,7 @@ def compare(one: Path, other: Path) -> Comparison:
     samples = [compare_ledgers(one, other)] if all((record / NAME).is_file() for record in (one, other)) else []
     found.updates = sum(row.updates for row in samples)
     found.differences += [
-        f"they see different samples from update {row.updates + 1} on" for row in samples if not row.equal
+        f"the runs see different samples from update {row.updates + 1} on" for row in samples if not row.equal
     ]
     found.differences += _compare_rows(*rows)
     found.differences += _shorten(list(_compare_tensors(*tensors)), "tensors differ")
@@ -60,7 +60,7 @@ def compare(one: Path, other: Path) -> Comparison:
 
 
 def is_stream(record: Path) -> bool:
-    """Return whether the training data of a record is a stream, which has no index."""
+    """Return whether the training data of a record is a stream, which cannot be indexed."""
     return _read_state(record)[STATE]["parts"]["data"]["samples"] is None
 
 
@@ -79,14 +79,14 @@ def _read_state(record: Path) -> dict[str, Any]:
 
 # -- metrics
 def _compare_rows(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[str]:
-    """Describe the first row of metrics that differs."""
+    """Describe the first metrics row that differs."""
     for a, b in zip(one, other):
         if a != b:
-            return [f"they diverge at update {min(a['update'], b['update'])}: {_describe_row(a, b)}"]
+            return [f"the runs diverge at update {min(a['update'], b['update'])}: {_describe_row(a, b)}"]
     if len(one) == len(other):
         return []
     longer = max(one, other, key=len)[min(len(one), len(other))]
-    return [f"they diverge at update {longer['update']}: {len(one)} rows vs. {len(other)}"]
+    return [f"the runs diverge at update {longer['update']}: {len(one)} rows vs. {len(other)}"]
 
 
 def _describe_row(a: dict[str, Any], b: dict[str, Any]) -> str:
@@ -118,7 +118,7 @@ def _compare_tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> 
     for name in {**one, **other}:
         label = f"tensor {name.replace('/', '.', 1)}"
         if name not in one or name not in other:
-            yield f"{label} is only in the {'first' if name in one else 'second'} state"
+            yield f"{label} exists only in the {'first' if name in one else 'second'} state"
         elif (text := describe_difference(one[name], other[name])) != "":
             yield f"{label} {text}"
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class DryRunReport(list[Problem]):
-    """The problems that the deep check found, and the memory it measured."""
+    """The problems found and the memory measured by the deep check."""
 
     memory: Memory | None = None
     text: str = ""
@@ -105,7 +105,7 @@ class _DeepCheck:
                     self.findings += _find_worker_problems(dataset, f"task.datasets.{split}", spawned)
 
     def _train_step(self) -> None:
-        """Run a complete step with its update, which also shows the size of the optimizer state."""
+        """Run one complete step, including the update, which also reveals the size of the optimizer state."""
         run = self.run
         with self._stage("one training step"):
             module = run.model.module
@@ -129,7 +129,8 @@ class _DeepCheck:
         memory.activations, memory.batch_size = sum(kept.values()), _batch_size(batch)
         self.findings.memory, self.findings.text = memory, str(memory)
         if not memory.fits:
-            text = f"one step needs {readable_size(memory.total)} of memory, {readable_size(memory.free)} available"
+            needed, free = readable_size(memory.total), readable_size(memory.free)
+            text = f"one step needs {needed} of memory, but only {free} is available"
             self.findings.append(Problem(text, self.doc.path, hint=memory.suggest_fix()))
 
     def _check_loss(self, outputs: object) -> None:
@@ -160,7 +161,7 @@ class _DeepCheck:
     # -- errors and warnings
     @contextlib.contextmanager
     def _stage(self, what: str, section: str = "", go_on: bool = False) -> Iterator[None]:
-        """Turn an error into a problem; with `go_on`, later stages still run."""
+        """Report an exception as a problem; with `go_on`, later stages still run."""
         try:
             yield
         except AlchemyError as error:
@@ -179,7 +180,7 @@ class _DeepCheck:
 
     @contextlib.contextmanager
     def _collect_warnings(self) -> Iterator[None]:
-        """Turn the warnings that parts log into problems."""
+        """Report the warnings that parts log as problems."""
 
         def keep(message: Message) -> None:
             self.findings.append(Problem(message.record["message"], self.doc.path, error=False))
@@ -208,7 +209,7 @@ def _find_worker_problems(dataset: object, section: str, spawned: bool) -> Itera
             yield Problem(text, section=section, hint=hint, error=spawned)
     for stage in peek(dataset, 1):
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(stage.items)):
-            text = f"{stage.name} returns tensors, which workers cannot pass on safely"
+            text = f"{stage.name} returns tensors, which workers cannot send safely"
             hint = "return numpy arrays and convert them to tensors in collate_fn"
             yield Problem(text, section=section, hint=hint, error=False)
             return

@@ -33,7 +33,7 @@ MAX_INSPECTED = 1000  # maximum number of samples searched for the largest ones
 # -- the learning rate
 @dataclass
 class Rates:
-    """The loss at each learning rate. Individual losses are noisy, so means are shown and compared."""
+    """The loss at each learning rate. Individual losses are noisy, so moving averages are shown and compared."""
 
     rates: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
@@ -109,7 +109,7 @@ class RateSweep(AlchemyTrainScheduler):
         return self.first * self.growth**t * (base / leading if leading else 1.0)
 
     def step_lr(self) -> None:
-        if self.num_updates:  # the loss of this update is the result of the previous rate
+        if self.num_updates:  # this loss is the result of the previous rate
             self.found.add(self._rate, self.losses.mean)
             if self.found.exploded:
                 self.run.stop("the loss exploded")
@@ -183,7 +183,7 @@ def _validate_sweep(first: float, last: float, updates: int) -> None:
         hint = "use rates > 0 with --first below --last, such as --first 1e-7 --last 1"
         raise AlchemyError(f"the rate cannot grow from {first} to {last}", hint=hint)
     if updates < 2:
-        raise AlchemyError(f"--updates is {updates}", hint="use 2 or more; 100 give a useful curve")
+        raise AlchemyError(f"--updates must be at least 2, got {updates}", hint="100 updates produce a useful curve")
 
 
 # -- the batch size
@@ -218,7 +218,7 @@ class _Indexed(Protocol):
 
 
 class _Largest(Dataset[Any]):
-    """The `count` largest samples of a dataset, repeated: the worst batch that can occur."""
+    """The `count` largest samples of a dataset, repeated to form the largest possible batches."""
 
     def __init__(self, dataset: _Indexed, order: Sequence[int], count: int, length: int) -> None:
         self.dataset, self.order, self.count, self.length = dataset, order, count, length
@@ -260,8 +260,8 @@ class BatchFinder(AlchemyTrainer):
     def _data(self) -> tuple[Any, dict[str, Any]]:
         dataset, options = self.context.task.dataset("train")
         if not options.get("batch_size") or isinstance(dataset, IterableDataset):
-            hint = "set the size in the pipe or sampler that makes the batches"
-            text = "the batches of 'train' are not made from a batch_size"
+            hint = "set the size in the pipe or sampler that creates the batches"
+            text = "the batches of 'train' are not created with a batch_size"
             raise AlchemyError(text, section="task.datasets.train", hint=hint)
         drop = ("shuffle", "sampler", "batch_sampler", "num_workers", "prefetch_factor", "persistent_workers", "seed")
         return dataset, {key: value for key, value in options.items() if key not in drop}
@@ -287,7 +287,7 @@ class BatchFinder(AlchemyTrainer):
         if cuda:
             torch.cuda.reset_peak_memory_stats(context.device)
         fits = self._fits()
-        if not fits:  # the frames that referenced the activations are gone only now
+        if not fits:  # at this point, the frames that referenced the activations are gone
             context.optim.zero_grad()
             gc.collect()
             if cuda:
@@ -332,7 +332,7 @@ def sort_by_size(dataset: _Indexed) -> list[int]:
 
 
 def _volume(sample: object) -> int:
-    """Return the size of a sample: the number of elements in its tensors and lists and characters in its strings.
+    """Return the size of a sample: the number of elements in its tensors and lists plus characters in its strings.
 
     >>> _volume({"ids": [1, 2, 3], "text": "ab", "label": 1})
     6
@@ -352,7 +352,7 @@ def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1
         hint = "set a limit with --max N, or choose a GPU with --device"
         raise AlchemyError("on the CPU, the machine would swap before it runs out of memory", hint=hint)
     if limit is not None and limit < 1:
-        raise AlchemyError(f"--max is {limit}", hint="use 1 or more")
+        raise AlchemyError(f"--max must be at least 1, got {limit}")
     work = keep_only_training(doc, "alchemy.verify.finders.BatchFinder")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 10**9}
     if isinstance(work.get("precision"), Mapping):

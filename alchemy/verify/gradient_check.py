@@ -52,17 +52,17 @@ def verify_parallel(
 ) -> CutReport:
     """Run the first update of a config with several different splits and compare the gradients."""
     if ranks < 1:
-        raise AlchemyError(f"--ranks is {ranks}", hint="use 1 or more; 1 tests a single process only")
+        raise AlchemyError(f"--ranks must be at least 1, got {ranks}", hint="1 tests only a single process")
     tell("the first update, split into steps in one process")
     try:
         kind, found = DOUBLE, _compute_gradients(doc, DOUBLE, ranks, device, user_dir)
     except (RuntimeError, TypeError, ValueError) as error:
         if not _is_dtype_error(error):
             raise _as_alchemy_error(error) from error
-        tell(f"again in float32, since float64 fails: {str(error).partition(chr(10))[0]}")
+        tell(f"retrying in float32, because float64 failed: {str(error).partition(chr(10))[0]}")
         kind, found = SINGLE, _compute_gradients(doc, SINGLE, ranks, device, user_dir)
     if ranks > 1 and not found.unknown:
-        tell(f"the same over {ranks} processes")
+        tell(f"the same with {ranks} processes")
         found.gradients += _compute_in_processes(doc, kind, ranks, device, user_dir)
     return CutReport.of(kind, found)
 
@@ -118,7 +118,7 @@ def _run_rank(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], 
 # -- the run
 @Precision.register()
 class Exact(Precision):
-    """Turns dropout off, and with `double`, casts the model and the floating-point tensors of a batch to float64."""
+    """Turns off dropout and, with `double`, casts the model and the floating-point tensors of a batch to float64."""
 
     def __init__(self, *, double: bool = True) -> None:
         super().__init__()
@@ -204,13 +204,15 @@ class GradientCuts(AlchemyTrainer):
         with self._looping():
             train(context)
         if context.update != 1 or not seen.gradients:
-            hint = "the backward handler must make one update every `period` steps"
-            raise AlchemyError(f"the steps of one update made {context.update} updates", section="backward", hint=hint)
+            hint = "the backward handler must perform one update every `period` steps"
+            raise AlchemyError(
+                f"the steps of one update performed {context.update} updates", section="backward", hint=hint
+            )
         return seen.gradients
 
 
 class _GradientObserver(Observer):
-    """Records the gradients of an update, and anything that makes them incomparable."""
+    """Records the gradients of an update, and anything that prevents their comparison."""
 
     def __init__(self, run: Run, found: Found) -> None:
         self.run, self.found = run, found
@@ -244,7 +246,7 @@ def _optims(run: Run) -> Iterator[AlchemyOptimizer]:
 
 
 class _Samples(Dataset[Any]):
-    """A dataset of samples in memory."""
+    """An in-memory dataset."""
 
     def __init__(self, samples: Sequence[Any]) -> None:
         self.samples = samples

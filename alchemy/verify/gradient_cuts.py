@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-ONE_BY_ONE = 16  # up to this many samples, one of the splits has a step per sample
+ONE_BY_ONE = 16  # up to this many samples, one of the splits has one step per sample
 MEANS = (
     "this model returns mean losses without a count: each step of an update has the same weight, so the gradient is "
     "only approximate if steps differ in size; return a sum and its count for the exact gradient"
@@ -19,7 +19,7 @@ Gradients = dict[str, Tensor]
 
 
 class Kind(NamedTuple):
-    """The dtype, the relative tolerance, and the share of the largest gradient below which others count as zero."""
+    """The dtype, the relative tolerance, and the `floor` of `largest_difference`."""
 
     double: bool
     tolerance: float
@@ -82,7 +82,7 @@ class CutReport:
             return cls(str(kind), kind.tolerance, "", [], [], found.unknown)
         (first, reference), *others = found.gradients
         rows = [_CutRow(str(cut), *largest_difference(reference, gradients, kind.floor)) for cut, gradients in others]
-        batches = f"{pluralize(found.samples, 'batch', 'es')} as made by the pipes"
+        batches = f"{pluralize(found.samples, 'batch', 'es')} as created by the pipes"
         head = [batches if found.unit == "batch" else pluralize(found.samples, "sample"), str(kind)]
         head += [f"dropout off in {pluralize(found.quiet, 'module')}"] if found.quiet else []
         return cls(", ".join(head), kind.tolerance, str(first), rows, [MEANS] if found.means else [])
@@ -98,7 +98,7 @@ class CutReport:
 
     def __str__(self) -> str:
         if self.unknown:
-            return "\n".join([*self.notes, f"not known: {self.unknown}"])
+            return "\n".join([*self.notes, f"unknown: {self.unknown}"])
         width = max(map(len, [self.reference, *(row.cut for row in self.rows)]))
         rows = [f"{row.cut:<{width}}  {row.difference:.1e} in {row.parameter}" for row in self.rows]
         lines = [self.head, f"{self.reference:<{width}}  the reference", *rows, *self.notes]
@@ -106,7 +106,7 @@ class CutReport:
 
     def _verdict(self) -> str:
         if self.equal:
-            return f"equal: no gradient differs by more than {self.tolerance:g} of its largest value"
+            return f"equal: no gradient differs by more than {self.tolerance:g} times its largest value"
         worst = max(self.rows, key=lambda row: row.difference)
         text = f"the gradient of {worst.parameter} differs by {worst.difference:.2g} times its largest value"
         return f"not equal: with {worst.cut} {text}"

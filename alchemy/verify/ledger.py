@@ -34,7 +34,7 @@ class _Epoch:
     sets: list[str | None] = field(default_factory=list, repr=False)
 
     def take(self, row: dict[str, Any]) -> None:
-        self.verdict, self.text = SHORT, "incomplete: the run was stopped in this epoch"
+        self.verdict, self.text = SHORT, "incomplete: the run was stopped during this epoch"
         self.updates += 1
         self.n += row["n"]
         self.sets.append(row["set"])
@@ -48,7 +48,7 @@ class _Epoch:
         elif samples > 2 * self.n + MAX_MISSING or self._total(left_out) != _sum_range(samples):
             self.verdict, self.text = WRONG, self._describe_error(samples - len(left_out))
         elif self.n != samples - len(left_out):
-            what = f"each of the {samples - len(left_out):,} was seen once, but the rows count {self.n:,}"
+            what = f"each of the {samples - len(left_out):,} samples was seen once, but the rows add up to {self.n:,}"
             self.verdict, self.text = WRONG, f"{what}: a value was edited"
         else:
             self.verdict = WHOLE
@@ -128,7 +128,7 @@ def verify_ledger(record: str | Path) -> LedgerReport:
 
 
 def _read_saved_ledger(folder: Path) -> dict[str, Any]:
-    """Return the ledger state in the latest whole checkpoint, or an empty dict."""
+    """Return the ledger state in the latest complete checkpoint, or an empty dict."""
     state, _ = newest_valid(folder / "state")
     if state is None:
         return {}
@@ -143,19 +143,21 @@ def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]])
     if not known:
         return ""
     if known["update"] not in links:
-        return f"the record has a checkpoint of update {known['update']}, the ledger ends at update {max(links)}"
+        return f"the record has a checkpoint of update {known['update']}, but the ledger ends at update {max(links)}"
     if known.get("hash") not in links[known["update"]]:
         return f"update {known['update']} of the ledger does not match the checkpoint {known['state']}"
     lines, _ = count_lines(path)
     if lines < known["lines"]:
-        what = f"the checkpoint {known['state']} counts {known['lines']:,} lines of the ledger, which has {lines:,}"
+        what = (
+            f"the checkpoint {known['state']} counts {known['lines']:,} ledger lines, but the file has only {lines:,}"
+        )
         return f"{what}: its end is missing"
     return ""
 
 
 @dataclass(frozen=True)
 class LedgerAgreement:
-    """The number of leading updates in which two records saw the same samples, and a description."""
+    """The number of updates before the samples of two runs diverge, and a description."""
 
     equal: bool
     updates: int
@@ -169,7 +171,7 @@ def compare_ledgers(one: str | Path, other: str | Path) -> LedgerAgreement:
         if a["hash"] != b["hash"]:
             place = f"update {a['update']} (epoch {a['epoch'] + 1})"
             return LedgerAgreement(
-                False, count, f"they diverge at {place}: {one} saw {_describe(a)}; {other} saw {_describe(b)}"
+                False, count, f"the runs diverge at {place}: {one} saw {_describe(a)}; {other} saw {_describe(b)}"
             )
     count = min(len(ours), len(others))
     if len(ours) == len(others):
@@ -187,10 +189,10 @@ def _updates(record: str | Path) -> list[dict[str, Any]]:
 
 
 def _find_ledger(record: str | Path) -> Path:
-    """Return the path of a record's ledger; raises an error if it is missing."""
+    """Return the path of a record's ledger; raise an error if it is missing."""
     folder = refuse_links(find(record))
     path = folder / NAME
     if not path.is_file():
-        hint = "runs with the FileLogger plugin write one; records of older versions have none"
+        hint = "runs with the FileLogger plugin write one; records from older versions have none"
         raise AlchemyError(f"the record {folder} has no {NAME}", hint=hint)
     return path

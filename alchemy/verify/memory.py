@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from alchemy.data.loader import memory_available
 from alchemy.files import readable_size
 
-USABLE_SHARE = 0.9  # of free memory; the rest is for fragmentation and other parts of the program
+USABLE_SHARE = 0.9  # usable fraction of free memory; the rest is for fragmentation and other allocations
 
 
 @dataclass
 class Memory:
-    """Memory of a training step in bytes. Activations are the tensors that one batch saves for the backward pass."""
+    """The memory used by a training step, in bytes. Activations are the tensors saved for the backward pass."""
 
     parameters: int = 0
     gradients: int = 0
@@ -51,8 +51,8 @@ class Memory:
         if room <= 0:
             without = self.parameters + self.gradients
             if without + self.parameters // 100 < USABLE_SHARE * self.free:
-                return "the optimizer state is too large: alchemy.optim.Adafactor keeps almost none, SGD none"
-            return "the model is too large: make it smaller, or freeze a part of it (requires_grad = false)"
+                return "the optimizer state is too large: alchemy.optim.Adafactor needs almost none, and SGD needs none"
+            return "the model is too large: make it smaller, or freeze part of it (requires_grad = false)"
         if self.batch_size < 2:
             return "one sample is too large: shorten it, or make the model smaller"
         samples = max(1, int(self.batch_size * room / self.activations))
@@ -83,7 +83,7 @@ def measure(module: nn.Module, states: Iterable[Mapping[str, Any]], free: int) -
 
 @contextlib.contextmanager
 def track_saved_tensors(known: Iterable[Tensor]) -> Iterator[dict[int, int]]:
-    """Record the size of each storage that autograd saves for the backward pass in the block, except `known` ones."""
+    """Record the size of each storage that autograd saves for the backward pass, except those of `known` tensors."""
     ours = {t.untyped_storage().data_ptr() for t in known}
     storages: dict[int, int] = {}
 

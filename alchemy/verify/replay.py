@@ -49,7 +49,7 @@ MAX_GRADIENTS = 10  # maximum number of gradients shown
 
 @dataclass
 class Total:
-    """Accumulated losses: total sum and total count."""
+    """The sum and the count of all losses added so far."""
 
     loss_sum: float = 0.0
     count: float = 0.0
@@ -162,7 +162,7 @@ class UpdateReport:
             largest = sorted(self.norms.items(), key=lambda row: -row[1] if row[1] == row[1] else -math.inf)
             lines += [f"  {norm:10.4g}  {name}" for name, norm in largest[:MAX_GRADIENTS]]
         if self.not_finite:
-            lines.append(f"gradients that are not finite: {_join_items(self.not_finite)}")
+            lines.append(f"non-finite gradients: {_join_items(self.not_finite)}")
         return lines
 
     def _tail(self) -> list[str]:
@@ -215,7 +215,7 @@ def replay(
     report.processes = count_processes(folder, state)
     if report.processes > 1:
         report.notes.append(
-            f"{report.processes} processes made this update, each with its own random numbers (for example for "
+            f"{report.processes} processes ran this update, each with its own random numbers (for example for "
             "dropout); the single process of the replay draws different ones"
         )
     tell(f"from {report.start}" + (f", with {ahead} updates to replay first" if ahead else ""))
@@ -267,13 +267,13 @@ class Replay(AlchemyTrainer):
 
 @contextlib.contextmanager
 def _require_same_data() -> Iterator[None]:
-    """Reject changed data: resuming may allow it, but the replay would then be a different update."""
+    """Reject changed data: resuming may allow it, but a replay would then run a different update."""
     try:
         yield
     except AlchemyError as error:
         if "--allow" not in error.problem.hint:
             raise
-        hint = "the data has changed since; replay needs the original data"
+        hint = "the data has changed; replay needs the original data"
         raise AlchemyError(error.problem.message, section=error.problem.section, hint=hint) from error
 
 

@@ -20,7 +20,7 @@ def check_replayable(folder: Path, update: int) -> None:
     info = read_info(folder)
     refuse_running(folder, info)
     if not checkpoints(folder / "state") and not (folder / NAME).is_file():
-        hint = "records of older versions, tests and predictions have neither"
+        hint = "test and prediction records and records from older versions have neither"
         raise AlchemyError(f"{folder} has neither training states nor a ledger", hint=hint)
     last = _find_last_update(folder)
     failed = [
@@ -29,7 +29,11 @@ def check_replayable(folder: Path, update: int) -> None:
     # an unfinished run may have failed in the update after the last recorded one
     end = max([last + (info["status"] != "finished"), *failed])
     if not 1 <= update <= end:
-        which = f", and failed in {', '.join(map(str, failed))}" if failed else f", and may have failed in {end}"
+        which = (
+            f", and failed in update {', '.join(map(str, failed))}"
+            if failed
+            else f", and may have failed in update {end}"
+        )
         raise AlchemyError(
             f"{folder} has no update {update}", hint=f"it has updates 1 to {last}{which if end > last else ''}"
         )
@@ -61,7 +65,7 @@ def find_state_before(folder: Path, update: int) -> Path | None:
 
 
 def count_processes(folder: Path, state: Path | None) -> int:
-    """Return the number of processes of a run; raises an error if a single process cannot replay its updates."""
+    """Return the number of processes of a run; raise an error if a single process cannot replay its updates."""
     for path in [*([] if state is None else [state]), *checkpoints(folder / "state")]:
         try:
             parts = read_parts(path)
@@ -70,7 +74,7 @@ def count_processes(folder: Path, state: Path | None) -> int:
             continue
         if count > 1 and (data.get("window") is not None or data.get("ranks") is not None):
             raise AlchemyError(
-                f"{folder} was trained by {count} processes with separate batches: one process cannot replay it",
+                f"{folder} was trained by {count} processes with separate batches: a single process cannot replay it",
                 section="task.datasets.train",
                 hint="replay needs batches that are split across all processes",
             )
@@ -79,7 +83,7 @@ def count_processes(folder: Path, state: Path | None) -> int:
 
 
 def read_bad_update(folder: Path, update: int) -> dict[str, Any]:
-    """Read the file, if any, that the run wrote when it ended because this update was not finite."""
+    """Read the file that the run wrote if it ended because this update was not finite; return {} if there is none."""
     path = folder / "bad" / f"u{update}.json"
     try:
         return read_table(path) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""Check that short runs of a config are bit-identical when resumed, repeated, or run with other worker counts."""
+"""Check that short runs of a config are bit-identical when resumed, repeated, or run with different worker counts."""
 
 from __future__ import annotations
 
@@ -96,9 +96,11 @@ def _validate_options(updates: int | None, kill_at: int | None, workers: Sequenc
     """Raise an error if the options are invalid, before training starts."""
     for number in workers:
         if number is not None and number < 0:
-            raise AlchemyError(f"--workers has {number}", hint="use 0 or more; 0 loads data in the training process")
+            raise AlchemyError(
+                f"--workers must be at least 0, got {number}", hint="0 loads data in the training process"
+            )
     if kill_at is not None and kill_at < 1:
-        raise AlchemyError(f"--kill-at is {kill_at}", hint="use 1 or more")
+        raise AlchemyError(f"--kill-at must be at least 1, got {kill_at}")
     if kill_at is not None and kill_at >= (updates or MAX_UPDATES):
         trained = f"--updates is {updates}" if updates else f"without --updates there are at most {MAX_UPDATES} updates"
         text = f"--kill-at is {kill_at} and {trained}: the run must be killed before its last update"
@@ -110,7 +112,7 @@ def _kill(trial: Trial, folder: Path, workers: int | None, moment: int, tell: Te
     answers = run_jobs([trial.train(folder, workers=workers, kill_at=moment)])
     if not isinstance(answers[0], LostJob):
         check_finished(answers)
-        raise AlchemyError(f"training ended before update {moment}, at which it should be killed")
+        raise AlchemyError(f"training ended before update {moment}, where it should have been killed")
 
 
 def _compare_resumed(whole: Path, killed: Path, workers: int | None, moment: int) -> _TrialRun:

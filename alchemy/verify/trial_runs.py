@@ -1,4 +1,4 @@
-"""Run short trial runs of a config in separate processes and a temporary folder."""
+"""Run short trials of a config in separate processes and a temporary folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Trial:
     def of(cls, doc: Document, *, updates: int | None = None, device: int = -1, user_dir: str = "src") -> Trial:
         """Return a trial that stops after `updates` updates and saves the state after each one."""
         if updates is not None and updates < 2:
-            raise AlchemyError(f"--updates is {updates}", hint="use 2 or more")
+            raise AlchemyError(f"--updates must be at least 2, got {updates}")
         _require_data(doc)
         work = copy.deepcopy(doc)
         work.setdefault("tag", "verify")
@@ -69,7 +69,7 @@ class Trial:
 
 
 class Job(NamedTuple):
-    """The work of a process. `call(folder, *arguments)` returns an error message, or an empty string on success."""
+    """A job for one process. `call(folder, *arguments)` returns an error message, or an empty string on success."""
 
     call: Callable[..., str]
     folder: Path
@@ -78,7 +78,7 @@ class Job(NamedTuple):
 
 @StopRule.register()
 class Limit(StopRule):
-    """Stops after `most` updates, or after slightly more than an epoch if 0. Kills the process at update `kill_at`."""
+    """Stops after `most` updates (0: slightly more than one epoch). Kills the process at update `kill_at`."""
 
     kill_at = 0  # set per process, because the resumed run has the same config
 
@@ -90,7 +90,7 @@ class Limit(StopRule):
         if self.kill_at and run.update >= self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         limit = self.most or _default_limit(run)
-        return f"{limit} updates are enough to compare" if run.update >= limit else ""
+        return f"{limit} updates are enough for a comparison" if run.update >= limit else ""
 
 
 def _default_limit(run: Run) -> int:
@@ -145,7 +145,7 @@ def _require_data(doc: Document) -> None:
 
 
 def keep_only_training(doc: Document, runner: str) -> Document:
-    """Return a copy of the config for an experimental runner: only training data, no checkpoints or stop rules."""
+    """Copy the config for an experimental runner, with only training data and no checkpoints or stop rules."""
     _require_data(doc)
     work = copy.deepcopy(doc)
     for table in ("stop", "checkpoint", "ema", "sweep"):

@@ -302,8 +302,8 @@ def test_a_metric_that_is_not_there_is_told_once(train: Any, said: list[str]) ->
         ({"every": 0}, "every must be at least 1, not 0"),
         ({"every": 1.5}, "every must be an integer or a table, not 1.5"),
         ({"every": {"epoch": 1}}, r"every has no option 'epoch'; did you mean 'epochs'?"),
-        ({"every": {"minutes": 0}}, r"every minutes = 0; give a number of minutes above 0"),
-        ({"every": {"epochs": 0.5}}, r"every epochs = 0.5; give a positive integer"),
+        ({"every": {"minutes": 0}}, r"every: minutes must be a finite number above 0, not 0"),
+        ({"every": {"epochs": 0.5}}, r"every: epochs must be a positive integer, not 0.5"),
     ],
 )
 def test_a_wrong_table_is_one_clear_error(tmp_path: Path, table: dict[str, Any], message: str) -> None:

@@ -45,7 +45,7 @@ def test_nothing_follows_a_training_that_a_signal_ended(
         cfg = toy.config(f"{name}/train", sched={"type": "alchemy.sched.Constant", "epochs": 1, "pipes": pipes})
         (tmp_path / f"{name}.toml").write_text(dumps(cfg))
     assert main(["run", *configs, "--device", "-1", "--test", "--predict"]) == 128 + signal.SIGTERM
-    assert "skipped after the interrupted training run: test, predict" in capsys.readouterr().err
+    assert "training was interrupted, skipping: test, predict" in capsys.readouterr().err
     assert list(tmp_path.glob("stopped/train/*/state/last"))  # it can be resumed
     assert not list(tmp_path.glob("*/test")) + list(tmp_path.glob("*/inference"))
 

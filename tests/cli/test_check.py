@@ -85,6 +85,6 @@ def test_an_unread_key_is_named_once_by_both_checks(project, capsys):
     assert main(["check", "odd.toml", "--deep"]) == 0
     warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: odd.toml")]
     assert [line.partition(";")[0] for line in warnings] == [
-        "warning: odd.toml:2 no part reads the key 'sede'",
-        "warning: odd.toml:3 no part reads the table [extra]",
+        "warning: odd.toml:2 the key 'sede' is not used by any part",
+        "warning: odd.toml:3 the table [extra] is not used by any part",
     ]

@@ -171,7 +171,7 @@ def test_an_average_of_saved_models_can_be_loaded(tmp_path: Path) -> None:
         (["verify", "r2"], "r2 has no checkpoints"),
         (
             ["average", "r1", "--last", "9", "--to", "out"],
-            "r1 has only 4 checkpoints; [checkpoint] last = 9 keeps more",
+            "r1 has only 4 checkpoints; set [checkpoint] last = 9 to keep more",
         ),
         (["average", "r1", "--best", "0", "--to", "out"], "averaging needs at least two folders"),
         (["average", "r1", "--best", "-1", "--to", "out"], "need exactly one record and N > 0"),
@@ -282,8 +282,8 @@ def test_no_code_is_run_unasked(here: Path, capsys: Any) -> None:
     [
         ({"a": {"x": torch.ones(1)}, "b": {"x": torch.ones(1)}}, [], "choose one of a, b with --key"),
         ({"a": {"x": torch.ones(1)}, "b": 3}, ["--key", "c"], "has no key 'c'; it has a, b"),
-        ({"a": {"x": torch.ones(1)}, "b": 3}, ["--key", "b"], "'b' in old.pt contains no weights but int"),
-        ([1, 2], [], "old.pt contains no weights but list"),
+        ({"a": {"x": torch.ones(1)}, "b": 3}, ["--key", "b"], "expected weights under 'b' in old.pt, got int"),
+        ([1, 2], [], "expected weights in old.pt, got list"),
         ({"x": torch.ones(2).to_sparse()}, [], "tensors that safetensors does not support: x (torch.float32"),
     ],
 )

@@ -81,7 +81,7 @@ def test_the_checkpoint_must_be_there(tmp_path):
     with pytest.raises(AlchemyError, match="no checkpoint 'best'; did the run end before its first save"):
         best_checkpoint(tmp_path)
     (tmp_path / "checkpt" / "last").mkdir(parents=True)
-    with pytest.raises(AlchemyError, match="it has last: choose with --checkpoint"):
+    with pytest.raises(AlchemyError, match="choose one with --checkpoint: last"):
         best_checkpoint(tmp_path)
     assert best_checkpoint(tmp_path, "last") == tmp_path / "checkpt" / "last"
 

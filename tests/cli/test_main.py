@@ -39,8 +39,8 @@ def test_help_of_a_command_by_word(capsys):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["rnu"], "alchemy has no command 'rnu'; did you mean 'run'?"),
-        (["--versoin"], "alchemy has no option '--versoin'; did you mean '--version'?"),
+        (["rnu"], "unknown command 'rnu'; did you mean 'run'?"),
+        (["--versoin"], "unknown option '--versoin'; did you mean '--version'?"),
         (["run"], "the following arguments are required: CFG; see 'alchemy run --help'"),
         (["run", "a.toml", "--devise", "0"], "alchemy run has no option '--devise'; did you mean '--device'?"),
         (["run", "a.toml", "--no-fil"], "alchemy run has no option '--no-fil'; did you mean '--no-file'?"),

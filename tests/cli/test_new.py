@@ -25,7 +25,7 @@ def test_what_is_there_is_not_overwritten(project, capsys):
     (project / "src" / "model.py").write_text("mine")
     (project / "notes.txt").write_text("mine")
     assert main(["new", "."]) == 2
-    assert "already has README.md" in capsys.readouterr().err
+    assert "already contains README.md" in capsys.readouterr().err
     assert (project / "src" / "model.py").read_text() == "mine"
     assert main(["new", ".", "--force"]) == 0
     assert "PointClassifier" in (project / "src" / "model.py").read_text()

@@ -190,7 +190,7 @@ def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
         (["x", "--label", "label"], "--label requires --data"),
         (["x", "--kind", "txt"], "'txt' is not a valid --kind; did you mean 'text'?"),
         (["x", "--data", "ids.csv", "--encoding", "utf8x"], "unknown encoding 'utf8x'"),
-        (["there", "--data", "good.csv"], "there already has train.toml"),
+        (["there", "--data", "good.csv"], "there already contains train.toml"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_and_nothing_is_written(words, message, tmp_path, monkeypatch, capsys):

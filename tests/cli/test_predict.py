@@ -136,7 +136,7 @@ def test_lines_are_answered_up_to_a_wrong_one(ask: Asking) -> None:
         ("in.txt", "", (), "in.txt has no rows"),
         ("in.txt", "a\n\nb\n", (), "in.txt:2 the text is '', expected a non-empty string"),
         ("in.txt", "a\n", ("--column", "b"), "in.txt is a text file without columns"),
-        ("in.csv", "id,text\n1,a\n2\n", (), "in.csv:3 1 cells, expected 2"),
+        ("in.csv", "id,text\n1,a\n2\n", (), "in.csv:3 expected 2 cells as in the first row, got 1"),
         (
             "in.csv",
             "text\na\n\xff\n",
@@ -192,7 +192,7 @@ def test_what_is_wrong_with_a_file_is_told_in_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--text", "a", "--pair", "b", "--pair", "c"), "1 --text and 2 --pair; pass one --pair for each --text"),
+        (("--text", "a", "--pair", "b", "--pair", "c"), "got 1 --text but 2 --pair; pass one --pair for each --text"),
         (("--text", "a", "--pair", "b"), "--text 1 invalid input ('a', 'b'), expected a text"),
         (("--pair", "b"), "no input given"),
         (("--text", "a", "--column", "b"), "columns require --file"),

@@ -93,7 +93,7 @@ def test_a_run_of_another_machine_is_waited_for(record: Path, capsys: Any) -> No
     assert main(["resume", str(record), "--device", "-1"]) == 2
     error = capsys.readouterr().err
     assert "is still running on elsewhere, as process 7; stop it there, or wait if it is gone" in error
-    assert "it counts as lost after 300 s" in error
+    assert "it is considered lost after 300 s" in error
 
 
 def test_a_run_of_another_machine_that_is_silent_is_gone_on_with(record: Path) -> None:
@@ -123,5 +123,5 @@ def test_auto_needs_a_whole_training_with_a_record(project: Path, words: list[st
 
 def test_auto_takes_one_experiment(project: Path, capsys: Any) -> None:
     assert main(["run", "train.toml", "--resume", "auto", "--seeds", "1,2", "--device", "-1"]) == 2
-    assert "--resume auto takes one experiment at a time" in capsys.readouterr().err
+    assert "--resume auto supports only one experiment at a time" in capsys.readouterr().err
     assert not os.path.exists(project / "records")

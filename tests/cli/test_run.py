@@ -84,7 +84,7 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
     (tested,) = records(project, "test")
     assert json.loads((tested / "record.json").read_text())["purpose"] == f"test of {new.relative_to(project)}"
     assert main(["test", "latest", "--checkpoint", "best"]) == 2
-    assert "has no checkpoint 'best'; it has last, u29: choose with --checkpoint" in capsys.readouterr().err
+    assert "has no checkpoint 'best'; choose one with --checkpoint: last, u29" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("forked_runs")
@@ -150,8 +150,11 @@ def test_a_device_that_is_not_there_is_the_users_error(project, capsys):
         (["predict", "train.toml", "--out", "p.txt"], "p.txt does not end in .jsonl or .csv"),
         (["predict", "train.toml", "--out", "p.csv", "--format", "jsonl"], "p.csv does not end in .jsonl"),
         (["predict", "train.toml", "--split", "tset"], "the config has no split 'tset'; available: train, dev, test"),
-        (["run", "train.toml", "--pdb", "--seeds", "1,2"], "--pdb works with one experiment at a time"),
-        (["run", "train.toml", "--processes", "2", "--seeds", "1,2"], "--processes takes one experiment at a time"),
+        (["run", "train.toml", "--pdb", "--seeds", "1,2"], "--pdb supports only one experiment at a time"),
+        (
+            ["run", "train.toml", "--processes", "2", "--seeds", "1,2"],
+            "--processes supports only one experiment at a time",
+        ),
     ],
 )
 def test_users_errors(words, text, project, capsys):

@@ -46,7 +46,7 @@ def test_each_pair_has_its_line_and_the_totals_are_told(
     rows = [line.split("\t") for line in out.splitlines()]
     assert [int(count) for _, count in rows] == [3, 0, 7, 4, 0, 3]
     total = sum(float(score) for score, _ in rows)
-    assert "6 pairs, 17 tokens, log-probability -" in err and "2 blank, the first in line 2" in err
+    assert "6 pairs, 17 tokens, log-probability -" in err and "2 blank, the first on line 2" in err
     *each, last = objects(scored(record, capsys, *asked, "--json", "--per-token")[0])
     assert [(row["source"], row["target"]) for row in each] == list(zip(SOURCES, TARGETS))
     assert [f"{row['score']:.4f}" for row in each] == [score for score, _ in rows]

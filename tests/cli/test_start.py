@@ -73,7 +73,7 @@ def test_a_full_disk_under_the_output_is_one_line(words, project):
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=project, timeout=60)
     assert done.returncode == 1
     first, *after = done.stderr.splitlines()
-    assert first == "error: cannot write to the output: No space left on device"
+    assert first == "error: cannot write to standard output: No space left on device"
     assert all(line.startswith("to test the best weights: ") for line in after)
     if words[0] == "run":
         (record,) = (project / "records" / "train").glob("*")

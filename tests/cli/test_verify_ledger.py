@@ -43,7 +43,7 @@ def test_a_record_that_saw_each_sample_once(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "epoch 1: 8 samples in 3 updates, each once",
         "epoch 2: 8 samples in 3 updates, each once",
-        "epoch 3: 3 samples in 1 update, incomplete: the run was stopped in this epoch",
+        "epoch 3: 3 samples in 1 update, incomplete: the run was stopped during this epoch",
         "the chain of 7 updates is intact",
     ]
 
@@ -121,7 +121,7 @@ def test_two_records_part_where_they_saw_other_samples(tmp_path, capsys):
     assert main(["verify", "ledger", a, short]) == 1
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == "equal for all 6 updates"
-    assert second.startswith(f"they diverge at update 5 (epoch 2): {a} saw n=3 ids=")
+    assert second.startswith(f"the runs diverge at update 5 (epoch 2): {a} saw n=3 ids=")
     assert f"; {b} saw n=2 ids=" in second
     assert third == f"equal for the first 3 updates; {a} has 6, {short} has 3"
 
@@ -187,10 +187,10 @@ def test_a_state_that_the_ledger_leads_up_to(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("kept", "known", "message"),
     [
-        (4, {}, "the record has a checkpoint of update 6, the ledger ends at update 3"),
-        (0, {}, "the record has a checkpoint of update 6, the ledger ends at update 0"),
+        (4, {}, "the record has a checkpoint of update 6, but the ledger ends at update 3"),
+        (0, {}, "the record has a checkpoint of update 6, but the ledger ends at update 0"),
         (8, {"hash": "00" * 16}, "update 6 of the ledger does not match the checkpoint u6"),
-        (7, {"lines": 8}, "the checkpoint u6 counts 8 lines of the ledger, which has 7: its end is missing"),
+        (7, {"lines": 8}, "the checkpoint u6 counts 8 ledger lines, but the file has only 7: its end is missing"),
     ],
 )
 def test_an_end_that_is_missing_is_known_to_the_state(tmp_path, capsys, kept, known, message):
@@ -207,7 +207,7 @@ def test_a_number_of_samples_that_was_changed_is_found(tmp_path, capsys):
     lines[0] = lines[0].replace('"n": 3', '"n": 4')
     (tmp_path / "r" / NAME).write_text("".join(lines))
     assert main(["verify", "ledger", record]) == 1
-    text = "each of the 8 was seen once, but the rows count 9: a value was edited"
+    text = "each of the 8 samples was seen once, but the rows add up to 9: a value was edited"
     assert capsys.readouterr().out.startswith(f"epoch 1: 9 samples in 3 updates, {text}\n")
 
 

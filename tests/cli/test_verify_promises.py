@@ -15,7 +15,7 @@ def test_resume_tells_each_phase_and_what_it_has_compared(project, capsys):
     head, killed, equal = out.splitlines()
     assert head == "4 updates without interruption, without Backup"
     assert re.fullmatch(r"killed at update 3, resumed from the (beginning|state of update [12]):", killed)
-    assert re.fullmatch(r"equal: \d+ tensors, 6 rows, 4 updates of the ledger", equal)
+    assert re.fullmatch(r"equal: \d+ tensors, 6 rows, 4 ledger updates", equal)
     assert err.splitlines() == [
         "training without interruption, 4 updates ..",
         "training again, with a kill -9 at update 3 ..",
@@ -57,10 +57,10 @@ def test_what_cannot_be_compared_is_null_with_the_reason_and_ends_with_0(project
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["resume", "train.toml", "--updates", "1"], "--updates is 1; use 2 or more"),
-        (["resume", "train.toml", "--kill-at", "0"], "--kill-at is 0; use 1 or more"),
+        (["resume", "train.toml", "--updates", "1"], "--updates must be at least 2, got 1"),
+        (["resume", "train.toml", "--kill-at", "0"], "--kill-at must be at least 1, got 0"),
         (["resume", "train.toml", "--workers", "0,x"], "expected integers such as 1,2,3, got '0,x'"),
-        (["parallel", "train.toml", "--ranks", "0"], "--ranks is 0; use 1 or more"),
+        (["parallel", "train.toml", "--ranks", "0"], "--ranks must be at least 1, got 0"),
         (["parallel", "train.toml", "--set", "task.datasets.train.batch_size=1"], "there is nothing to split"),
         (["determinism", "none.toml"], "none.toml"),
         (["determinism", "train.toml", "--set", "~task.datasets.train"], "like = 'train': there is no such split"),

@@ -134,10 +134,10 @@ def test_old_style_keys_are_found_in_the_source():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("hidden = 64", "hiden = 64", "nothing in the source of AlchemyTagger reads 'hiden'"),
-        ("longest = 9", "longst = 9", "nothing in the source of NerTask reads 'longst'"),
-        ("store_history", "store_histroy", "nothing in the source of Score reads 'store_histroy'"),
-        ("lowercase = true", "bach_size = 3", "of NerTask reads 'bach_size'; did you mean 'batch_size'?"),
+        ("hidden = 64", "hiden = 64", "'hiden' is not used in the source of AlchemyTagger"),
+        ("longest = 9", "longst = 9", "'longst' is not used in the source of NerTask"),
+        ("store_history", "store_histroy", "'store_histroy' is not used in the source of Score"),
+        ("lowercase = true", "bach_size = 3", "in the source of NerTask; did you mean 'batch_size'?"),
     ],
 )
 def test_unread_key_of_an_old_part_is_a_warning_and_strict_an_error(old, new, message):
@@ -319,7 +319,7 @@ REFUSED = {
     "own optimizer": (ADAMW, 'type = "own.Mine"\nlr = -1.0\n', "Mine: lr must be at least 0, not -1.0"),
     "plain module": (MLP, 'type = "own.Net"\nsize = 4\nwidth = 3\n', "Net has no option 'width'"),
     "reserved key": (MLP, 'type = "own.Net"\nsize = 4\ninputs = "x"\n', "inputs must be a table, not the string 'x'"),
-    "key of both": (MLP, 'type = "own.Clash"\nsize = 4\nload = "x"\n', "'load' is a key of alchemy and an argument"),
+    "key of both": (MLP, 'type = "own.Clash"\nsize = 4\nload = "x"\n', "'load' is both a key of alchemy and an arg"),
     "no module": (MLP, 'type = "own.Thing"\nsize = 4\n', "'own.Thing' is not a model"),
     "NUL": ('"records/reviews"', '"a\\u0000b"', "log_dir must not contain a NUL character"),
     "out of the record": ('["detail_log"]', '["../../x"]', "subdirs.0 must be a relative path without '..'"),
@@ -363,5 +363,5 @@ target_size = 9
 network = { type = "alchemy.nn.transformer.Transformer", share = "all" }
 """
     found = [str(problem) for problem in problems_of(edited(MLP, model)) if problem.error]
-    assert any("the source has 8 tokens, the target 9" in text for text in found), found
+    assert any("not 8 (source) and 9 (target)" in text for text in found), found
     assert not [p for p in problems_of(edited(MLP, model.replace("9", "8"))) if p.section == "model.network"]

@@ -86,7 +86,7 @@ def test_variants_of_one_reading_do_not_change_each_other(tmp_path):
 def test_bases_of_bases_end_somewhere(tmp_path):
     for level in range(300):
         (tmp_path / f"{level}.toml").write_text(f'base = "{level + 1}.toml"\n')
-    with pytest.raises(ConfigError, match=r"100.toml:1 bases of bases are nested more than 100 deep"):
+    with pytest.raises(ConfigError, match=r"100.toml:1 bases of bases are nested more than 100 levels deep"):
         prepare_cfg(tmp_path / "0.toml")
 
 
@@ -100,7 +100,7 @@ def test_no_line_is_counted_for_a_config_without_problems(tmp_path, monkeypatch)
 def test_a_type_of_thousands_of_parts_is_refused(tmp_path):
     (tmp_path / "c.toml").write_text(HEAD + SHAPES["dots"](5000))
     problems = [str(problem) for problem in check(prepare_cfg(tmp_path / "c.toml"))]
-    assert any("c.toml:4 [model] type = 'a.a.a." in text and "it has 5001 parts" in text for text in problems)
+    assert any("c.toml:4 [model] type = 'a.a.a." in text and "it has 5001 components" in text for text in problems)
 
 
 def test_a_thousand_problems_are_enough(tmp_path):
@@ -115,7 +115,7 @@ def test_a_thousand_problems_are_enough(tmp_path):
                                   "x = " + "[" * 200 + "]" * 200, "[" + ".".join("a" * 200_000) + "]"])  # fmt: skip
 def test_what_is_nested_too_deep_is_refused_with_its_line(tmp_path, text):
     (tmp_path / "c.toml").write_text(f"{HEAD}{text}\n")
-    with pytest.raises(ConfigError, match=r"c.toml:3 tables are nested more than 100 deep"):
+    with pytest.raises(ConfigError, match=r"c.toml:3 tables are nested more than 100 levels deep"):
         prepare_cfg(tmp_path / "c.toml")
 
 

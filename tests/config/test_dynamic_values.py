@@ -95,15 +95,15 @@ WRONG = [
     ({"dyn": "unifrom", "low": 0, "high": 1}, r"\[x\] unknown dynamic value 'unifrom'; did you mean 'uniform'"),
     ({"dyn": "uniform", "low": 0}, "uniform needs 'high'"),
     ({"dyn": "uniform", "low": 0, "hihg": 1}, "uniform has no option 'hihg'; did you mean 'high'"),
-    ({"dyn": "uniform", "low": 2, "high": 1}, "low 2 is above high 1"),
+    ({"dyn": "uniform", "low": 2, "high": 1}, "low = 2 is greater than high = 1"),
     ({"dyn": "uniform", "low": "a", "high": 1}, "low must be a number, not 'a'"),
     ({"dyn": "loguniform", "low": 0, "high": 1}, "low must be above 0"),
     ({"dyn": "randint", "low": 0.5, "high": 1}, "integers"),
     ({"dyn": "choice", "values": []}, "values must be a non-empty list"),
-    ({"dyn": "choice", "values": [1], "weights": [0]}, "nor all zero"),
+    ({"dyn": "choice", "values": [1], "weights": [0]}, "or all zero"),
     ({"dyn": "env", "name": "NOT_THERE"}, "NOT_THERE is not set; export NOT_THERE"),
     ({"dyn": "env", "name": ""}, "name of an environment variable"),
-    ({"dyn": "time", "format": 3}, "format must be text"),
+    ({"dyn": "time", "format": 3}, "format must be a string"),
     ({"dyn": 3}, "unknown dynamic value 3"),
 ]
 

@@ -94,7 +94,7 @@ def test_everything_that_is_wrong_is_said_at_once(folder):
     assert lines[2].startswith("bad.toml:4 cannot delete optim.lr: no such key")
     assert lines[3].startswith("bad.toml unknown variant 'v'; the file has no [variant.NAME] tables")
     assert lines[4] == "--set optm.lr=1 the config has no 'optm'; did you mean 'optim'?"
-    assert lines[5] == "--set nonsense expected key=value; write it like optim.lr=0.001"
+    assert lines[5] == "--set nonsense expected key=value; for example, optim.lr=0.001"
 
 
 PATCHES = [
@@ -125,8 +125,8 @@ def test_the_command_line_has_the_last_word(text, holds, folder):
 
 
 WRONG = [
-    ("optim.lr=abc", "expected a number, as in 0.2, got 'abc'"),
-    ("optim.lr=true", "expected a number, as in 0.2, got 'true'"),
+    ("optim.lr=abc", "expected a number such as 0.2, got 'abc'"),
+    ("optim.lr=true", "expected a number such as 0.2, got 'true'"),
     ("tag=", "no value after '='"),
     ("=1", "expected key=value"),
     ("task.datasets.train.x=1", r"\[task\] has no 'datasets'"),
@@ -138,10 +138,10 @@ WRONG = [
     ("~optim.beta", r"\[optim\] has no 'beta'; did you mean 'betas'"),
     ("seed=-1", r"seed must be an integer from 0 to 2\*\*63 - 1, not -1"),
     ("seed=99999999999999999999999", r"command line seed must be an integer from 0 to 2\*\*63 - 1, not 9+"),
-    ('base=["x"]', "base is read before overrides; write a config with that base"),
-    ("~base", "base is read before overrides"),
-    ("variant.big.optim.lr=1", "variant is read before overrides; name the variant after the file"),
-    ("variant=big", "variant is read before overrides"),
+    ('base=["x"]', "base is read before overrides are applied; write a config with that base"),
+    ("~base", "base is read before overrides are applied"),
+    ("variant.big.optim.lr=1", "variant is read before overrides are applied; name the variant after the file"),
+    ("variant=big", "variant is read before overrides are applied"),
 ]
 
 
@@ -218,7 +218,7 @@ def test_differences_are_told_and_identity_said_in_words(folder):
     ]
     assert diff(one, one).startswith("identical: train.toml and train.toml")
     drawn = [prepare_cfg({"a": 1}), prepare_cfg({"a": 1})]
-    assert diff(*drawn).endswith("the seed is drawn for each")
+    assert diff(*drawn).endswith("each draws its own seed")
 
 
 def test_one_command_becomes_many_runs(folder):
@@ -261,9 +261,7 @@ def test_old_spellings_are_read_with_one_warning():
     assert list(doc["sched"].items()) == [("type", "alchemy.sched.LineWarmup"), ("num_warmup_steps", 5), ("epochs", 1)]
     assert doc["plugins"][0]["use_deterministic_algorithms"] is True
     assert [note.error for note in doc.notes] == [False] * 2
-    assert "[sched] 'lr_warmup_steps' is the old spelling of 'num_warmup_steps'; its value 5 is used" in str(
-        doc.notes[0]
-    )
+    assert "[sched] 'lr_warmup_steps' is the old name of 'num_warmup_steps'; its value 5 is used" in str(doc.notes[0])
 
 
 def test_an_override_in_the_old_spelling_goes_before_the_file():
@@ -302,7 +300,7 @@ def test_every_old_spelling_is_told_where_it_stands(tmp_path):
     assert "base.toml:1 [plugins.0]" in earlier and "its value true is used" in earlier
     assert "child.toml:3 [plugins.Seeding]" in later and "its value false is used" in later
     both = {"type": "alchemy.sched.LineWarmup", "num_warmup_steps": 2, "lr_warmup_steps": 5}
-    assert "'num_warmup_steps' is given too, and used" in str(prepare_cfg({"sched": both}).notes[0])
+    assert "'num_warmup_steps' is also set and used" in str(prepare_cfg({"sched": both}).notes[0])
 
 
 def test_a_part_of_a_project_keeps_the_old_name_beside_the_new():

@@ -50,7 +50,7 @@ def test_its_keys_and_values_are_checked() -> None:
 
 
 def test_one_that_is_not_there_is_told() -> None:
-    assert "the script that is running has no 'Nett'; did you mean 'Net'?" in problems(type="__main__.Nett")[0]
+    assert "the running script does not define 'Nett'; did you mean 'Net'?" in problems(type="__main__.Nett")[0]
 
 
 def test_a_class_inside_a_function_has_no_name() -> None:

@@ -60,14 +60,14 @@ def test_short_names_become_import_paths_wherever_a_part_is_named():
 @pytest.mark.parametrize(
     ("section", "table", "message"),
     [
-        ("optim", {"type": "SGDD"}, "[optim] alchemy has no optim 'SGDD'; did you mean 'SGD'?"),
-        ("optim", {"type": "RMSprop"}, "[optim] alchemy has no optim 'RMSprop'; write 'torch.optim.RMSprop'"),
+        ("optim", {"type": "SGDD"}, "[optim] alchemy has no optimizer 'SGDD'; did you mean 'SGD'?"),
+        ("optim", {"type": "RMSprop"}, "[optim] alchemy has no optimizer 'RMSprop'; write 'torch.optim.RMSprop'"),
         (
             "sched",
             {"type": "AdamW"},
-            "[sched] alchemy has no sched 'AdamW'; 'alchemy.optim.AdamW' is of the kind 'optim'",
+            "[sched] alchemy has no schedule 'AdamW'; 'alchemy.optim.AdamW' is an optimizer",
         ),
-        ("model", {"type": "Net"}, "name your own part as 'src.module.Net'"),
+        ("model", {"type": "Net"}, "refer to your own part as 'src.module.Net'"),
         ("runner", "Trainr", "alchemy has no runner 'Trainr'; did you mean 'Trainer'?"),
         (
             "model",
@@ -122,9 +122,9 @@ def test_a_variant_may_spell_a_type_either_way(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"tokenizer": "BPEE"}, "there is no folder 'BPEE' with a tokenizer; did you mean 'BPE'?"),
+        ({"tokenizer": "BPEE"}, "tokenizer folder not found: 'BPEE'; did you mean 'BPE'?"),
         ({"source_tokenizer": "alchemy.text.BPEE"}, "module 'alchemy.text' has no 'BPEE'; did you mean 'BPE'?"),
-        ({"tokenizer": "BPE", "learn": {"sise": 5}}, "BPE does not learn with 'sise'; did you mean 'size'?"),
+        ({"tokenizer": "BPE", "learn": {"sise": 5}}, "BPE has no training option 'sise'; did you mean 'size'?"),
     ],
 )
 def test_the_tokenizers_of_a_translation_are_checked(keys, message):

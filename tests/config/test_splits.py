@@ -109,17 +109,17 @@ def test_the_command_line_and_a_schedule_with_pipes_have_the_last_word(load):
 @pytest.mark.parametrize(
     ("body", "line", "message"),
     [
-        ('train = "train.csv"\ntexd = "title"', 1, "takes 'texd'; did you mean 'text'?"),
+        ('train = "train.csv"\ntexd = "title"', 1, "has an option 'texd'; did you mean 'text'?"),
         (
             'trian = "train.csv"',
             -1,
-            "it names no files: set at least one of train, dev, test, inference; did you mean 'train'?",
+            "no files are given: set at least one of train, dev, test, inference; did you mean 'train'?",
         ),
-        ('train = "train.csv"\ndve = 0.1', 1, "takes 'dve'; did you mean 'dev'?"),
+        ('train = "train.csv"\ndve = 0.1', 1, "has an option 'dve'; did you mean 'dev'?"),
         ('train = "train.csv"\ndev = 10', 1, "dev = 10 is neither a path nor a share; write a path, or a share of"),
-        ('train = "train.csv"\ndev = 0.5\ntest = 0.5', 2, "dev and test hold out 1 of the training data"),
+        ('train = "train.csv"\ndev = 0.5\ntest = 0.5', 2, "dev and test hold out 100% of the training data"),
         ("dev = 0.1", 0, "is a share of the training data, but no training file is given"),
-        ('train = "train.csv"\ndev = true', 1, "dev is true, expected a path"),
+        ('train = "train.csv"\ndev = true', 1, "dev must be a path, not true"),
         ('train = "train.cvs"\ndev = 0.1', 0, "file not found: 'train.cvs'; did you mean 'train.csv'?"),
         ('train = "."\ndev = 0.1', 0, "expected a file, but '.' is a folder; try './*'"),
         ('train = "train.csv"\ndev = 0.1\nkind = "one"', 2, "TextClassification: kind must be"),
@@ -134,7 +134,7 @@ def test_a_mistake_is_reported_once_at_its_line(load, body, line, message):
 
 def test_a_task_without_a_processor(load, tmp_path):
     problems = check(load('train = "train.csv"\n', task="alchemy.task.DefaultTask"))
-    assert any("DefaultTask does not know how to read the files; add processor" in str(p) for p in problems)
+    assert any("DefaultTask does not define how to read the files; add processor" in str(p) for p in problems)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "__init__.py").write_text("")
     source = "from alchemy.{0} import {1}\nclass Mine({1}):\n    pass\n"
@@ -163,6 +163,6 @@ def test_a_dev_split_of_the_training_data_is_warned_about(load, dev, warns):
 
 
 SAME = (
-    "dev reads the same samples as train: its scores say nothing about new data; name another file, or hold out a "
-    "share: dev = 0.1"
+    "dev reads the same samples as train: its scores do not measure generalization; use a different file, or hold out "
+    "a share of the training data: dev = 0.1"
 )

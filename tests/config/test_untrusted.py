@@ -205,7 +205,7 @@ def test_a_tokenizer_folder_names_no_other_module(project: Path) -> None:
     assert load_tokenizer("words").encode("a")
     manifest = Path("words", "alchemy.json")
     manifest.write_text(manifest.read_text().replace("alchemy.text.Words", "evil.Evil"))
-    with pytest.raises(AlchemyError, match="neither a tokenizer of alchemy nor of this project"):
+    with pytest.raises(AlchemyError, match="is not a tokenizer from alchemy or this project"):
         load_tokenizer("words")
     assert "evil" not in sys.modules
 

@@ -231,5 +231,5 @@ def test_the_characters_of_a_token_are_its_text(kind: str, data: st.DataObject) 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - set(LOCATING)))
 def test_a_kind_that_cannot_tell_says_so(kind: str) -> None:
-    with pytest.raises(AlchemyError, match="does not support character offsets; Words, "):
+    with pytest.raises(AlchemyError, match="does not support character offsets; use Words, "):
         make(kind).offsets("the cat")

@@ -232,7 +232,7 @@ def test_reading_calls_nothing_but_what_makes_arrays(tmp_path: Path) -> None:
     (tmp_path / "a" / "ends.bin").write_bytes(struct.pack("<qq", 0, len(pickle.dumps(os.getcwd))))
     read.layout["files"]["samples.bin"][1] = len(pickle.dumps(os.getcwd))
     (tmp_path / "a" / "manifest.json").write_text(json.dumps({"layout": read.layout}))
-    with pytest.raises(pickle.UnpicklingError, match=r"a cached sample calls .*getcwd"):
+    with pytest.raises(pickle.UnpicklingError, match=r"a cached sample tries to call .*getcwd"):
         Stored(tmp_path / "a", read.layout)[0]
 
 

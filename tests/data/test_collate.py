@@ -208,8 +208,8 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
             "'x' is bool, which cannot represent the padding value -100",
         ),
         ([{"x": 1}], {"mask": "m"}, "the field 'x' contains single numbers, which do not support mask"),
-        ([{"x": [1], "y": 1}], {"mask": "y"}, "two fields 'y', one of them derived from 'x'; rename one of them"),
-        ([{"y": 1, "x": [1]}], {"lengths": "y"}, "two fields 'y', one of them derived from 'x'"),
+        ([{"x": [1], "y": 1}], {"mask": "y"}, "two fields named 'y', one of them derived from 'x'; rename one of them"),
+        ([{"y": 1, "x": [1]}], {"lengths": "y"}, "two fields named 'y', one of them derived from 'x'"),
         ([{"x": [1]}], {"mask": "x"}, "the field itself and mask have the same name 'x'; rename one of them"),
         ([{"x": [1]}], {"mask": "m", "lengths": "m"}, "lengths and mask have the same name 'm'"),
         (
@@ -220,13 +220,13 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         (
             [{"x": [], "y": 1}],
             {"type": "alchemy.data.columns.Spans", "count": "y"},
-            "two fields 'y', one of them derived from",
+            "two fields named 'y', one of them derived from",
         ),
         ([{"x": []}], 5, "fields.x must be a table, not 5"),
-        ([{"x": [1]}], {"max_length": 6, "multiple": 4}, "max_length = 6 is not a multiple of 4"),
+        ([{"x": [1]}], {"max_length": 6, "multiple": 4}, "max_length = 6 must be a multiple of multiple = 4"),
         ([{"x": [1]}], {"max_length": -1}, "max_length must be at least 0, not -1"),
         ([{"x": [1]}], {"previous": "p", "first": "eos"}, "first must be an integer or none, not the string 'eos'"),
-        ([{"x": [1]}], {"fixed": True}, "fixed pads to max_length, which is not given"),
+        ([{"x": [1]}], {"fixed": True}, "fixed = true pads to max_length, which is not set"),
         ([{"x": [1]}], {"long": "drop"}, "long must be one of 'refuse', 'cut', not the string 'drop'"),
         ([{"x": [1]}], {"previous": "p"}, "'previous' and 'first' must be set together"),
         ([{"x": [1]}], {"maks": "m"}, r"\[collate_fn.fields.x\] Padded has no option 'maks'; did you mean 'mask'"),
@@ -287,9 +287,9 @@ def test_a_column_without_a_call_says_what_is_missing():
 
 @pytest.mark.parametrize("name", ["ids", "y"])
 def test_the_lengths_take_the_place_of_no_field(name):
-    with pytest.raises(AlchemyError, match=f"two fields {name!r}, one of them set by `lengths`"):
+    with pytest.raises(AlchemyError, match=f"two fields named {name!r}, one of them set by `lengths`"):
         Pad(lengths=name)([{"ids": [1], "y": 1}])
-    with pytest.raises(AlchemyError, match="two fields 'm', one of them set by `lengths`"):
+    with pytest.raises(AlchemyError, match="two fields named 'm', one of them set by `lengths`"):
         Pad(lengths="m", fields={"ids": {"mask": "m"}})([{"ids": [1]}])
 
 

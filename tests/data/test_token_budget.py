@@ -126,7 +126,7 @@ def test_lengths_above_65535_are_sorted_too() -> None:
 
 def test_a_sample_that_is_too_long_is_an_error_with_its_place() -> None:
     lengths = {"source": np.array([1, 9, 2]), "target": np.array([1, 1, 8])}
-    told = "sample 1 has 9 tokens, more than the limit of 5; 1 other samples are too long as well"
+    told = r"sample 1 has 9 tokens, more than the limit of 5 \(2 samples are too long\)"
     with pytest.raises(AlchemyError, match=told):
         Budget(lengths, max_tokens=5)
     with pytest.raises(AlchemyError, match=r"b\.txt:2 has 9 tokens, more than the limit of 8; raise max_tokens"):
@@ -168,13 +168,13 @@ def test_the_loader_takes_a_budget_for_any_list() -> None:
             {"max_tokens": 8, "too_long": "cut"},
             "too_long must be one of 'error', 'skip', 'truncate' or none, not",
         ),
-        ({"too_long": "skip"}, "too_long needs a budget; set max_tokens or max_sentences"),
+        ({"too_long": "skip"}, "too_long needs a batch budget; set max_tokens or max_sentences"),
         ({"max_tokens": 8}, "max_tokens requires the lengths of the samples; set the field"),
         ({"max_sentences": 8}, "max_sentences requires the lengths of the samples; set the field"),
         ({"max_sentences": 8, "batch_size": 4}, "max_sentences cannot be combined with batch_size"),
         ({"max_tokens": 8, "length_of": "x", "too_long": "truncate"}, "is only supported for memory-mapped corpora"),
         ({"max_tokens": 8, "length_of": "y"}, "length_of = 'y': sample 0 has x; set it to a field with a length"),
-        ({"max_sentences": 8, "length_of": "x", "too_long": "truncate"}, "needs a length"),
+        ({"max_sentences": 8, "length_of": "x", "too_long": "truncate"}, "needs a maximum length"),
         ({"max_token": 8}, "unknown loader option 'max_token'; did you mean 'max_tokens'"),
     ],
 )

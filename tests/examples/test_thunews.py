@@ -137,7 +137,7 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
 @pytest.mark.parametrize(
     ("files", "told"),
     [
-        ({"train": "labels,text\n体育,球赛\n财经\n"}, r"train.csv:3 1 cells, expected 2"),
+        ({"train": "labels,text\n体育,球赛\n财经\n"}, r"train.csv:3 expected 2 cells as in the first row, got 1"),
         ({"train": "label,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; did you mean 'label'"),
         ({"train": LINES + "体育, \n"}, r"train.csv:4 the text is ' ', expected a non-empty string"),
         ({"train": LINES + ",球赛\n"}, r"train.csv:4 the label is empty"),

@@ -62,7 +62,7 @@ def test_a_conversion_that_is_wrong_leaves_no_file(
         return spec
 
     monkeypatch.setattr(ctranslate2, "build_spec", spoilt)
-    words = "different texts than the model" if precision == "float32" else "BLEU of int8 differs by more than 0.5"
+    words = "generate different texts" if precision == "float32" else "BLEU score with int8 differs by more than 0.5"
     with pytest.raises(AlchemyError, match=f"{words}.*of 30 sentences.*the export was discarded"):
         made(folder, precision, steps=80)
     assert not folder.parent.exists()
@@ -85,7 +85,8 @@ def test_sentences_that_are_too_long_are_not_looked_at(folder: Path) -> None:
 
 def test_an_agreement_tells_what_it_counted() -> None:
     assert str(Agreement(200, 197, 2, 1)) == (
-        "the same text for 197 of 200 sentences, another with the same score for 2, 1 left to the model's own search"
+        "the same text for 197 of 200 sentences, a different text with the same score for 2, "
+        "1 handled by the model's own search"
     )
 
 

@@ -172,7 +172,7 @@ def test_int8_is_about_the_same(folder: Path) -> None:
 
 
 def test_a_model_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    with pytest.raises(AlchemyError, match=r"CTranslate2 cannot compute in int8 here: .*--engine torch"):
+    with pytest.raises(AlchemyError, match=r"CTranslate2 cannot use int8 on this machine: .*--engine torch"):
         Engine(tmp_path / "none", network(), TextGenerator(BeamSearch(), SPECIAL, Limits()), "int8")
 
 

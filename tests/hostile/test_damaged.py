@@ -81,7 +81,7 @@ def test_a_command_gives_one_clear_error(sandbox: Sandbox, command: str, case: s
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ("a checkpoint has another name", "its name means update 9999, its manifest has update 8"),
+        ("a checkpoint has another name", "its name refers to update 9999, but its manifest to update 8"),
         ("a manifest names a file outside", "secret.txt' is not a file name inside the folder"),
         ("a manifest names an absolute path", "'/etc/passwd' is not a file name inside the folder"),
         ("a manifest has a huge update", "update is not a valid count"),

@@ -43,7 +43,7 @@ def test_the_cpu_needs_no_driver_and_a_missing_device_is_an_error_at_once() -> N
         alloc1("0")  # type: ignore[arg-type]
     if not cuda_count():
         assert alloc() == [{"device": "cpu"}]
-        with pytest.raises(AlchemyError, match="torch finds no usable GPU"):
+        with pytest.raises(AlchemyError, match="torch found no usable GPU"):
             alloc_cuda(0)
 
 

@@ -92,5 +92,5 @@ def test_what_was_chosen_and_a_score_of_0_are_said_once() -> None:
             assert count(["我放弃。"], ["dog dog dog dog"]).score == 0
             assert count(["我放弃。"], [""]).score == 0
     assert lines[0].startswith("computing BLEU with the tokenizer 'zh'")
-    assert lines[1].startswith("BLEU is 0 although 1 of 1 texts are not empty: is tokenize = 'zh' right?")
+    assert lines[1].startswith("BLEU is 0, but 1 of 1 predictions are not empty; check tokenize = 'zh' (predicted ")
     assert len(lines) == 2

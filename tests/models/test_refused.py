@@ -67,7 +67,7 @@ def test_weights_of_another_architecture_are_told(tmp_path: Path) -> None:
     ):
         Pretrained(str(path), kind="albert")
     shutil.copy(other / "model.safetensors", path)
-    with pytest.raises(AlchemyError, match=r"has no weights for .* do they belong to another model than 'bert'"):
+    with pytest.raises(AlchemyError, match=r"has no weights for .* do they belong to a model other than 'bert'"):
         Pretrained(str(path))
 
 

@@ -142,7 +142,7 @@ def test_without_a_criterion_only_asking_for_a_loss_is_an_error() -> None:
 
 
 def test_shapes_that_torch_would_broadcast_are_refused() -> None:
-    with pytest.raises(AlchemyError, match=r"targets of shape \(4,\) do not fit predictions of shape \(4, 1\)"):
+    with pytest.raises(AlchemyError, match=r"targets of shape \(4,\) do not match predictions of shape \(4, 1\)"):
         MSE()(torch.zeros(4, 1), torch.zeros(4))
-    with pytest.raises(AlchemyError, match=r"give class indices of shape \(4,\)"):
+    with pytest.raises(AlchemyError, match=r"pass class indices of shape \(4,\)"):
         CrossEntropy()(torch.zeros(4, 3), torch.zeros(4))

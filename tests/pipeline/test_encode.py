@@ -143,7 +143,7 @@ def test_no_row_is_longer_than_asked_for(kind, texts, most):
         ({"template": "$A:٣"}, r"contains '\$A:٣', but Words has no such token"),
         ({"template": "[CLS] $A"}, r"contains '\[CLS\]', but Words has no such token.*one of pad, bos, eos, unk"),
         ({"max_length": 2, "template": "bos $A eos"}, "max_length = 2 leaves no room for text"),
-        ({"long": "only_first"}, "long = 'only_first' needs a max_length, not 0"),
+        ({"long": "only_first"}, "long = 'only_first' needs a positive max_length, not 0"),
         ({"max_length": 3, "long": "only_second"}, "long = 'only_second' needs a second text"),
         ({"max_length": 3, "long": "both"}, "long must be one of 'refuse', .*, not the string 'both'"),
         (
@@ -305,7 +305,7 @@ def test_a_record_keeps_the_tokenizer_of_each_field(run, capture_log):
     assert load_tokenizer(run.record_dir / "tokenizer" / "ids").digest == WORDS.digest
     assert load_tokenizer(run.record_dir / "tokenizer" / "pieces").digest == make("bpe").digest
     assert capture_log.text == ""
-    with pytest.raises(AlchemyError, match=r"BPE\(.* ids\) gives 'ids' different ids than Words\("):
+    with pytest.raises(AlchemyError, match=r"BPE\(.* ids\) encodes 'ids' with different ids than Words\("):
         encode(to="ids", tokenizer=make("bpe"))
 
 

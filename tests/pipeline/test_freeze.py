@@ -67,7 +67,7 @@ def test_trained_by_update_and_the_same_after_a_resume(pipes: list[dict[str, Any
     ("pipe", "message"),
     [
         ({"pattern": "encodr"}, "no parameter matches 'encodr'; did you mean 'encoder'"),
-        ({"pattern": "head", "start": 3, "until": 3}, "start is 3 and until is 3; give updates"),
+        ({"pattern": "head", "start": 3, "until": 3}, "until = 3 must be greater than start = 3"),
     ],
 )
 def test_a_mistake_is_told_before_the_training(pipe: dict[str, Any], message: str) -> None:

@@ -102,7 +102,7 @@ def test_predictions_are_written_row_by_row_and_anew_each_pass(training, tmp_pat
 def test_csv_refuses_rows_that_differ(run):
     pipe = WritePredictions(filename="p.csv")
     pipe([{"a": 1}], {})
-    with pytest.raises(AlchemyError, match=r"rows differ in the fields \['a', 'b'\]; write jsonl"):
+    with pytest.raises(AlchemyError, match=r"not all rows have the fields \['a', 'b'\]; write jsonl"):
         pipe([{"b": 1}], {})
     with pytest.raises(AlchemyError, match=r"written to a .jsonl or .csv file, got 'p.txt'"):
         WritePredictions(filename="p.txt")

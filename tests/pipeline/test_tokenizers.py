@@ -31,7 +31,7 @@ def test_a_field_has_one_tokenizer_in_a_run(run: Run) -> None:
     for _ in range(2):
         keep_tokenizer(ONE, "ids", "train")
     keep_tokenizer(OTHER, "other", "train")
-    told = "dev gives 'ids' different ids than train: .*; use one tokenizer for both: build a corpus with --like"
+    told = "dev encodes 'ids' with different ids than train: .*; use one tokenizer for both: build a corpus with --like"
     with pytest.raises(AlchemyError, match=told):
         keep_tokenizer(OTHER, "ids", "dev")
     assert run.record_dir is not None
@@ -42,7 +42,7 @@ def test_a_field_has_one_tokenizer_in_a_run(run: Run) -> None:
 def test_without_a_record_too_but_not_from_one_run_to_the_next() -> None:
     with Run({"tag": "one"}):
         keep_tokenizer(ONE, "ids", "train")
-        with pytest.raises(AlchemyError, match="a second tokenizer gives 'ids' different ids than train"):
+        with pytest.raises(AlchemyError, match="a second tokenizer encodes 'ids' with different ids than train"):
             keep_tokenizer(OTHER, "ids")
     with Run({"tag": "two"}) as second:
         keep_tokenizer(OTHER, "ids")
@@ -54,11 +54,11 @@ def test_what_goes_on_with_a_record_keeps_to_its_tokenizer(run: Run) -> None:
     with Run({"tag": "again"}) as again:
         again.record_dir = run.record_dir
         keep_tokenizer(ONE, "ids")
-        with pytest.raises(AlchemyError, match=r"train gives 'ids' different ids than .*tokenizer/ids: the same id"):
+        with pytest.raises(AlchemyError, match=r"encodes 'ids' with different ids than .*tokenizer/ids: the same id"):
             keep_tokenizer(OTHER, "ids", "train")
     with Run({"tag": "a second process"}) as other:
         other.resume_from = run.record_dir
-        with pytest.raises(Refused, match=r"train gives 'ids' different ids than .*tokenizer/ids: the same id"):
+        with pytest.raises(Refused, match=r"train encodes 'ids' with different ids than .*tokenizer/ids: the same id"):
             keep_tokenizer(OTHER, "ids", "train")
 
 
@@ -75,7 +75,7 @@ def test_one_that_cannot_tell_what_it_is_made_of_is_not_compared(run: Run, captu
         "cannot save tests.pipeline.test_tokenizers.Silent in the record: it does not define options()"
         in capture_log.text
     )
-    with pytest.raises(AlchemyError, match="gives 'ids' different ids than Words"):
+    with pytest.raises(AlchemyError, match="encodes 'ids' with different ids than Words"):
         keep_tokenizer(OTHER, "ids", "dev")
 
 
@@ -85,7 +85,7 @@ def test_corpora_leave_their_tokenizers_in_the_record(run: Run, tmp_path: Path) 
     assert run.record_dir is not None
     kept = load_tokenizer(run.record_dir / "tokenizer" / "ids")
     assert [kept.decode(ids) for ids in Corpus(train)] == ["a dog", "a cat"]
-    with pytest.raises(AlchemyError, match=r"dev gives 'ids' different ids than .*train: .* --like"):
+    with pytest.raises(AlchemyError, match=r"dev encodes 'ids' with different ids than .*train: .* --like"):
         Mapped(str(dev))
     Mapped(str(dev), field="other")
     with pytest.raises(AlchemyError, match="field must not be empty"):

@@ -107,7 +107,7 @@ def test_a_run_says_what_differs_from_the_last_one_and_warns_of_an_equal_one(tmp
     same = (go(plugins).record_dir / "run.log").read_text()
     assert "has finished with the same config, seed and code" in same
     other = (go([*plugins, plugin("Seeding", seed=3)]).record_dir / "run.log").read_text()
-    assert "since the last run of this tag" in other and "Seeding" in other and "code: the same" in other
+    assert "since the last run with this tag" in other and "Seeding" in other and "code: the same" in other
 
 
 def test_a_test_is_compared_with_tests_and_a_training_with_trainings(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_test_is_compared_with_tests_and_a_training_with_trainings(tmp_path: P
     assert "since the last run" not in (newest(tmp_path) / "run.log").read_text()
     assert main(["run", *words, "--set", "optim.lr=0.2"]) == 0
     said = (newest(tmp_path) / "run.log").read_text()
-    (told,) = re.findall(r"since the last run of this tag.*?code: the same", said, re.DOTALL)
+    (told,) = re.findall(r"since the last run with this tag.*?code: the same", said, re.DOTALL)
     assert "lr" in told and "runner" not in told
 
 

@@ -37,7 +37,7 @@ HOLDING = {
     "a webhook": "https://hooks.slack.com/" + "services/T000/B000/" + "x" * 24,
     "a service account": '{"type": ' + '"service_account"}',
     "a JSON web token": "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0In0." + "c2lnbmF0dXJlMTIz",
-    "a password in an address": "postgres://" + "anna:hunter22@db.example.org/x",
+    "a password in a URL": "postgres://" + "anna:hunter22@db.example.org/x",
     "a password or key": "DB_PASS" + 'WORD = "k7Xw93pLq2Zt81Vn"',
 }
 

@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None
 
 def test_a_full_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alchemy.records.create_folder.MIN_FREE_BYTES", 2**60)
-    with pytest.raises(AlchemyError, match=r"is full: .* MiB free"):
+    with pytest.raises(AlchemyError, match=r"not enough disk space in .* MiB free"):
         Record.create(tmp_path, name="r", tag="t")
     assert not any(tmp_path.iterdir())
 

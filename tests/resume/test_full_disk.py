@@ -27,7 +27,7 @@ PIPES = [
 def quiet(text: str) -> None:
     """Check for one console line about the log, and no traceback."""
     assert "Traceback" not in text and "Logging error" not in text
-    assert text.count("run.log cannot be written, the run continues without it: [Errno 28]") == 1
+    assert text.count("run.log cannot be written; the run continues without it: [Errno 28]") == 1
 
 
 def test_a_training_goes_on_while_the_disk_is_full(lab: Lab, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_resume_auto_finds_the_record_by_its_config_and_compares_the_secret(lab:
     (tmp_path / "train.toml").write_text(own.replace(TOKEN, "another-4417"))
     auto = ("run", str(tmp_path / "train.toml"), "--resume", "auto", *CPU)
     assert lab.command(tmp_path, *auto) == 2
-    assert "no matching value was given" in text_of(tmp_path)
+    assert "no matching value was provided" in text_of(tmp_path)
     (tmp_path / "train.toml").write_text(own)
     assert lab.command(tmp_path, *auto) == 0, text_of(tmp_path)
     assert f"resuming {record}" in (tmp_path / "log.txt").read_text() and record_of(tmp_path) == record
@@ -123,7 +123,7 @@ def test_a_secret_of_the_environment_is_read_again(tmp_path: Path, programs: Pat
     assert b"12345678" not in (record / "cfg.toml").read_bytes()
     longer = ("resume", str(record), *CPU, "--set", "sched.epochs=4", "--allow", "sched.epochs")
     code, printed = alchemy(programs, tmp_path, *longer, HF_TOKEN="87654321")
-    assert code == 2 and "export HF_TOKEN=.., or give the value that the run had" in printed
+    assert code == 2 and "export HF_TOKEN=.., or pass the value used by the run" in printed
     code, printed = alchemy(programs, tmp_path, *longer, HF_TOKEN="12345678")
     assert code == 0, printed
 

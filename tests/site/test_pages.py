@@ -15,13 +15,13 @@ NAV = pages.navigation()
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    listed = Counter(pages.listed(NAV))
+    listed = Counter(pages.list_pages(NAV))
     assert {page: times for page, times in listed.items() if times > 1} == {}
     assert {file.name for file in (pages.ROOT / "docs").glob("*.md")} - set(listed) == set()
 
 
 def test_every_entry_of_the_navigation_is_a_file() -> None:
-    assert [page for page in pages.listed(NAV) if not (pages.ROOT / pages.repository_path(page)).is_file()] == []
+    assert [page for page in pages.list_pages(NAV) if not (pages.ROOT / pages.repository_path(page)).is_file()] == []
 
 
 def test_the_navigation_has_the_four_kinds_of_documentation() -> None:

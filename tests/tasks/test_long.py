@@ -68,7 +68,7 @@ def test_a_record_that_was_trained_on_short_texts_reads_long_ones(tmp_path: Path
 
 def test_windows_that_cannot_be_are_told(tmp_path: Path) -> None:
     refused(long_config(tmp_path, "classes", max_length=0), "long = 'windows' needs a max_length")
-    refused(long_config(tmp_path, "classes", pair=True), "long = 'windows' needs one text, not pairs")
+    refused(long_config(tmp_path, "classes", pair=True), "long = 'windows' needs single texts, not pairs")
     refused(long_config(tmp_path, "classes", overlap=8), "overlap = 8, a window adds no new tokens")
     refused(long_config(tmp_path, "classes", overlap=-1), "overlap must be")
     refused(

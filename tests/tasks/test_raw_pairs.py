@@ -139,9 +139,9 @@ def test_a_resume_and_a_cache_give_the_same_run(texts: Path, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ({"tokenizer": "alchemy.text.Folder"}, "alchemy.text.Folder cannot learn from texts"),
+        ({"tokenizer": "alchemy.text.Folder"}, "alchemy.text.Folder cannot be trained on texts"),
         ({"learn": {"sizes": 9}}, "BPE cannot be trained with sizes, size"),
-        ({"data": {"dev": "dev.tsv"}}, "the tokenizer of the source is unknown; add .task.datasets.train"),
+        ({"data": {"dev": "dev.tsv"}}, "the source tokenizer is unknown; add .task.datasets.train"),
     ],
 )
 def test_what_cannot_be_learnt_is_told(texts: Path, tmp_path: Path, task: dict[str, Any], message: str) -> None:
@@ -155,7 +155,7 @@ def test_what_cannot_be_learnt_is_told(texts: Path, tmp_path: Path, task: dict[s
     ("text", "message"),
     [
         ("en\tde\na dog\tein hund\na cat\t\n", r"bad.tsv:3 the target is empty"),
-        ("en\tde\na dog\tein hund\na cat\n", r"bad.tsv:3 .*1 cells, expected 2 as in the first row"),
+        ("en\tde\na dog\tein hund\na cat\n", r"bad.tsv:3 .*expected 2 cells as in the first row, got 1"),
         ("english\tde\na dog\tein hund\n", r"bad.tsv:1 there is no column 'en'; .*english"),
     ],
 )

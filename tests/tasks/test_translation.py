@@ -176,6 +176,6 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     refused("nbest = 9 must be at most beam = 5", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
     Words.train(["a dog"]).save(tmp_path / "words")
     both = {f"{side}_tokenizer": str(tmp_path / "words") for side in ("source", "target")}
-    refused(r"train.en gives 'source' different ids than \S+words", **both)
+    refused(r"train.en encodes 'source' with different ids than \S+words", **both)
     refused("alignments must be one of '', 'words', 'tokens', not the string 'word'", alignments="word")
-    refused("the tokenizer of the source is unknown", datasets={"train": {"pipes": []}})
+    refused("the source tokenizer is unknown", datasets={"train": {"pipes": []}})

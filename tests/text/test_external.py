@@ -64,7 +64,7 @@ def test_added_tokens_have_the_ids_that_the_folder_says(tmp_path: Path) -> None:
     assert tokenizer.size == size + 2 and tokenizer.encode("<two>") == [size + 1]
     assert tokenizer.pad == 2
     (tmp_path / "added_tokens.json").write_text('{"<one>": 7}')
-    with pytest.raises(AlchemyError, match=r"added_tokens\.json the added token '<one>' does not get id 7"):
+    with pytest.raises(AlchemyError, match=r"added_tokens\.json the added token '<one>' cannot be assigned id 7"):
         Folder(path=tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_added_tokens_have_the_ids_that_the_folder_says(tmp_path: Path) -> None:
             {"vocab.txt": "a", "config.json": '{"tokenizer_class": "BertJapaneseTokenizer"}'},
             "BertJapaneseTokenizer requires",
         ),
-        ({"vocab.txt": "<unk>\na"}, "vocab.txt missing [UNK], which a BERT vocabulary contains"),
+        ({"vocab.txt": "<unk>\na"}, "vocab.txt missing [UNK], which a BERT vocabulary must contain"),
         ({"vocab.txt": "\udcff"}, "vocab.txt not valid UTF-8"),
         (
             {"vocab.json": '{"a</w>": 0}', "merges.txt": ""},
@@ -183,7 +183,7 @@ def test_lower_is_chosen_where_the_files_say_otherwise_or_nothing(tmp_path: Path
 def test_lower_is_refused_where_it_cannot_be_chosen(tmp_path: Path, kind: str) -> None:
     tokenizer = make(kind)
     tokenizer.save(tmp_path / "saved")
-    with pytest.raises(AlchemyError, match=r"lower = True requires BERT, ALBERT or XLNet, and .* is a different"):
+    with pytest.raises(AlchemyError, match=r"lower = True requires BERT, ALBERT or XLNet, but .* is a different"):
         Folder(path=tmp_path / "saved", **{**tokenizer.options(), "lower": True})
 
 

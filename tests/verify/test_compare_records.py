@@ -25,10 +25,10 @@ def test_equal_runs_and_runs_that_part() -> None:
     assert str(compare(one, same)).startswith("equal: ")
     assert (compare(one, same).rows, compare(one, same).updates) == (11, 8)
     seed = compare(one, record("seed", seed=2))
-    assert seed.differences[0] == "they see different samples from update 1 on"
-    assert seed.differences[1].startswith("they diverge at update 1: train/loss ")
+    assert seed.differences[0] == "the runs see different samples from update 1 on"
+    assert seed.differences[1].startswith("the runs diverge at update 1: train/loss ")
     rate = compare(one, record("rate", optim={"type": "torch.optim.SGD", "lr": 0.2}))
-    assert rate.differences[0] == "they diverge at update 1: train/lr 0.1 vs. 0.2"
+    assert rate.differences[0] == "the runs diverge at update 1: train/lr 0.1 vs. 0.2"
     assert "tensor model.0.weight differs in 1 of 1 values, by " in str(rate)
     assert rate.plain()["equal"] is False
 
@@ -37,7 +37,7 @@ def test_a_record_that_is_longer_is_not_equal() -> None:
     one, longer = record("one"), record("longer")
     with (longer / "metrics.jsonl").open("a") as file:
         file.write('{"update": 9, "step": 8, "epoch": 2, "t": 1, "gen": 0, "values": {"train/loss": 1}}\n')
-    assert compare(one, longer).differences == ["they diverge at update 9: 11 rows vs. 12"]
+    assert compare(one, longer).differences == ["the runs diverge at update 9: 11 rows vs. 12"]
     shutil.rmtree(one / "state")
     with pytest.raises(Exception, match=r"has no valid state to compare"):
         compare(one, longer)
@@ -61,5 +61,5 @@ def test_tensors_are_compared_bit_by_bit(one: torch.Tensor, other: torch.Tensor,
 
 
 def test_many_differences_are_counted() -> None:
-    assert str(Comparison(2, 3, 4)) == "equal: 2 tensors, 3 rows, 4 updates of the ledger"
+    assert str(Comparison(2, 3, 4)) == "equal: 2 tensors, 3 rows, 4 ledger updates"
     assert str(Comparison(differences=["a", "b"])) == "a\nb"

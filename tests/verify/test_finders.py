@@ -128,7 +128,7 @@ def test_the_cpu_needs_an_end() -> None:
 def test_batches_that_pipes_make_have_no_size_to_find() -> None:
     cfg = config()
     cfg["task"]["datasets"]["train"] = {"pipes": [{"type": "tests.toy.Stream"}], "batch_size": None}
-    with pytest.raises(AlchemyError, match="not made from a batch_size"):
+    with pytest.raises(AlchemyError, match="not created with a batch_size"):
         find_batch_size(prepare_cfg(cfg), limit=4)
 
 

@@ -29,7 +29,7 @@ def test_a_loss_with_its_count_gives_one_gradient_for_all_cuts() -> None:
     assert [row.cut for row in report.rows] == ["1 process, 2 steps", "1 process, 4 steps"]
     assert all(0 <= row.difference < 1e-12 for row in report.rows)
     assert report.head == "4 samples, float64, dropout off in 2 modules"
-    assert str(report).endswith("equal: no gradient differs by more than 1e-06 of its largest value")
+    assert str(report).endswith("equal: no gradient differs by more than 1e-06 times its largest value")
 
 
 def test_a_loss_that_is_divided_by_the_size_of_its_step_is_found() -> None:
@@ -49,7 +49,7 @@ def test_batch_norm_is_named_as_the_reason_why_nothing_is_known() -> None:
     report = checked(breaks="norm")
     assert report.equal is None
     assert "norm (BatchNorm1d): the output for a sample depends on the other samples" in report.unknown
-    assert str(report) == f"not known: {report.unknown}"
+    assert str(report) == f"unknown: {report.unknown}"
 
 
 def test_a_model_that_cannot_be_cast_is_compared_in_float32() -> None:

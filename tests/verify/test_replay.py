@@ -99,7 +99,7 @@ def test_a_nan_of_the_backward_pass_is_traced_to_its_forward_call() -> None:
     folder = record(breaks="sqrt", after=4)
     report = replay(folder, 5, device=[-1])
     assert report.not_finite
-    assert "gradients that are not finite: " in str(report)
+    assert "non-finite gradients: " in str(report)
     debugged = replay(folder, 5, device=[-1], debug=True)
     head, *trace = debugged.culprit.splitlines()
     assert re.match(r"the first NaN comes from \w+Backward0, from a forward call at \S*promises.py:\d+", head)
@@ -141,7 +141,7 @@ def test_what_several_processes_have_made_is_said(update: int) -> None:
     by_two(folder)
     report = replay(folder, update, device=[-1])
     (note,) = report.notes
-    assert note.startswith("2 processes made this update, each with its own random numbers")
+    assert note.startswith("2 processes ran this update, each with its own random numbers")
     assert report.same_samples is True
     assert note in str(report)
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_replayed_is_one_error() -> None:
     (folder / "record.json").write_text(failed)
     for update in (0, 8, 10**9):
         with pytest.raises(
-            AlchemyError, match=rf"has no update {update}; it has updates 1 to 6, and may have failed in 7$"
+            AlchemyError, match=rf"has no update {update}; it has updates 1 to 6, and may have failed in update 7$"
         ):
             replay(folder, update, device=[-1])
     with pytest.raises(AlchemyError, match=r"training ends before update 7; the last update is 6"):
@@ -190,7 +190,9 @@ def test_what_cannot_be_replayed_is_one_error() -> None:
 def test_the_update_in_which_a_run_failed_is_named(breaks: str) -> None:
     folder = record({"every": 100}, breaks=breaks, after=2)
     for update in (0, 4, 10**9):
-        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has updates 1 to 2, and failed in 3$"):
+        with pytest.raises(
+            AlchemyError, match=rf"has no update {update}; it has updates 1 to 2, and failed in update 3$"
+        ):
             replay(folder, update, device=[-1])
     assert not replay(folder, 3, device=[-1]).finite
 
@@ -200,6 +202,6 @@ def test_data_that_has_changed_is_needed_as_it_was(monkeypatch: pytest.MonkeyPat
 
     folder = record()
     monkeypatch.setattr(promises.Sentences, "__len__", lambda self: 12)
-    message = r"had samples = 10 and now has 12: .*; the data has changed since; replay needs the original data$"
+    message = r"had samples = 10 and now has 12: .*; the data has changed; replay needs the original data$"
     with pytest.raises(AlchemyError, match=message):
         replay(folder, 5, device=[-1])

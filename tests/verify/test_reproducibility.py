@@ -31,7 +31,7 @@ def test_layers_of_lstm_with_dropout_are_resumed_to_the_bit() -> None:
     assert report.equal, str(report)
     assert (report.updates, run.facts["killed_at"], run.found.updates, run.found.rows) == (5, 3, 5, 8)
     assert 0 <= (run.facts["resumed_from"] or 0) < 3
-    assert str(report).endswith(f"equal: {run.found.tensors} tensors, 8 rows, 5 updates of the ledger")
+    assert str(report).endswith(f"equal: {run.found.tensors} tensors, 8 rows, 5 ledger updates")
     assert told[0] == "training without interruption, 5 updates"
     assert not list(Path().iterdir())
 
@@ -41,7 +41,7 @@ def test_numbers_that_no_seed_reaches_are_caught() -> None:
     (run,) = report.runs
     assert not report.equal
     assert run.what == "a second time"
-    assert run.found.differences[0].startswith("they diverge at update 4: train/loss ")
+    assert run.found.differences[0].startswith("the runs diverge at update 4: train/loss ")
     assert any(text.startswith("tensor model.") for text in run.found.differences)
     assert report.notes[-1].startswith("a CPU run does not test cuDNN algorithm choice")
 
@@ -55,7 +55,7 @@ def test_layers_of_lstm_with_dropout_are_the_same_each_time_and_with_workers() -
 @pytest.mark.slow
 def test_a_resume_is_caught_too_and_workers_make_no_difference() -> None:
     report = verify_resume(document(**UNSEEDED), kill_at=4)
-    assert str(report).splitlines()[2].startswith("they diverge at update 4: train/loss ")
+    assert str(report).splitlines()[2].startswith("the runs diverge at update 4: train/loss ")
     assert verify_resume(document({"num_workers": 1}), kill_at=4, workers=[0, 2]).equal
 
 
@@ -88,8 +88,8 @@ def test_a_trial_is_the_same_training_without_what_writes_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"updates": 1}, "--updates is 1; use 2 or more"),
-        ({"kill_at": 0}, "--kill-at is 0; use 1 or more"),
+        ({"updates": 1}, "--updates must be at least 2, got 1"),
+        ({"kill_at": 0}, "--kill-at must be at least 1, got 0"),
         ({"doc": {"tag": "x", "task": {"type": "alchemy.task.DefaultTask"}}}, "there is no training data"),
     ],
 )

@@ -51,7 +51,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]
     text = pages.site_markdown(markdown, pages.repository_path(page.file.src_uri))
-    return _MERMAID.sub(lambda match: f'<div class="diagram" markdown="0">{_drawn(match[1])}</div>', text)
+    return _MERMAID.sub(lambda match: f'<div class="diagram" markdown="0">{_draw_diagram(match[1])}</div>', text)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
@@ -59,7 +59,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     return output.replace('<html lang="en"', '<html lang="zh"', 1) if ".zh." in page.file.src_uri else output
 
 
-def _drawn(source: str) -> str:
+def _draw_diagram(source: str) -> str:
     """Return a Mermaid diagram as SVG, cached in build/: drawing takes seconds."""
     name = hashlib.sha256(source.encode()).hexdigest()[:16]
     file = DIAGRAMS / f"{name}.svg"

@@ -50,16 +50,16 @@ def navigation() -> list[dict[str, object]]:
     return found
 
 
-def listed(nav: object) -> Iterator[str]:
+def list_pages(nav: object) -> Iterator[str]:
     """Yield the pages of a navigation, in order."""
     if isinstance(nav, str):
         yield nav
     elif isinstance(nav, dict):
         for value in nav.values():
-            yield from listed(value)
+            yield from list_pages(value)
     elif isinstance(nav, list):
         for value in nav:
-            yield from listed(value)
+            yield from list_pages(value)
 
 
 def site_path(path: str) -> str:
@@ -133,13 +133,13 @@ def _block(text: str) -> str:
 
 
 def _prose(text: str, document: str, here: str) -> str:
-    def moved(match: re.Match[str]) -> str:
+    def rewrite(match: re.Match[str]) -> str:
         if match["link"] is None:
             return (match["code"] or "").replace("\\|", "|")  # GitHub requires the escape in tables
         path, anchor = _target(document, match["link"])
         return _relative(site_path(path), here) + anchor
 
-    return _INLINE.sub(moved, text)
+    return _INLINE.sub(rewrite, text)
 
 
 def _target(document: str, link: str) -> tuple[str, str]:

@@ -1,1 +1,1 @@
-"""Configs and sample data of the projects that `alchemy new` creates."""
+"""Configs and sample data for the projects that `alchemy new` creates."""

@@ -60,7 +60,7 @@ def render_config(kind: str, finding: Finding) -> str:
 
 
 def _render_points(finding: Points) -> str:
-    """Render a config like the points template: the other splits inherit the pipes of the training data."""
+    """Render a config like the points template, in which the other splits inherit the pipes of the training data."""
     columns, labels = finding.shared["columns"], finding.shared["labels"]
     shares = _held_out(finding)
     pipes = [
@@ -84,7 +84,7 @@ def _render_points(finding: Points) -> str:
     begin = 0.0
     for split in [*shares, *(name for name in finding.splits if name != "train")]:
         lines += ["", f"[task.datasets.{split}]", _line("like", "train")]
-        if split in shares:  # consecutive shares of the rows in the same order
+        if split in shares:  # consecutive fractions of the rows, in the same order
             held = {"share": shares[split], "held": True, **({"skip": begin} if begin else {})}
             lines += [_line("pipes.HoldOut", held, "fraction of the training data")]
             begin += shares[split]
@@ -125,7 +125,7 @@ def _splits(finding: Finding) -> list[str]:
 def _held_out(finding: Finding) -> dict[str, float]:
     """Return the fraction of the training data that each split without files holds out."""
     held = [split for split in ("dev", "test") if split not in finding.splits]
-    if held == ["test"]:  # with a dev file, the test set is elsewhere or not wanted
+    if held == ["test"]:  # with a dev file, the test set is assumed to be elsewhere or not wanted
         held = []
     return dict.fromkeys(held, 0.1 if finding.sizes["train"] >= FEW else 0.2)
 

@@ -15,7 +15,7 @@ Row = Sequence[str]
 
 
 def points(split: str, count: int) -> Iterator[str]:
-    """Yield points on three interleaved spiral arms; deterministic."""
+    """Yield a deterministic sequence of points on three interleaved spiral arms."""
     numbers = random.Random(split)
     for _ in range(count):
         arm, radius = numbers.randrange(len(LABELS)), math.sqrt(numbers.uniform(0.01, 1.0))
@@ -178,7 +178,7 @@ def _table(rows: Iterable[Row], names: Row, delimiter: str = ",") -> str:
 
 
 def data_files(kind: str) -> dict[str, str]:
-    """Return the data files of a kind of project by path."""
+    """Return the data files for a kind of project, keyed by path."""
     if kind == "points":
         return {f"data/{split}.csv": "x,y,label\n" + "".join(points(split, count)) for split, count in SIZES.items()}
     make, ending, text = {

@@ -37,8 +37,8 @@ DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 class Key:
     """The cache key of a chain: named `facts`, such as "the file train.jsonl", and a `hash` of all of them.
 
-    The hash of a pipe covers the state that a copy would get. `also` lists further dependencies: files, file patterns
-    or arbitrary strings. Raises NotCacheable if no key can be computed.
+    The hash of a pipe covers the state that would be copied with it. `also` lists additional dependencies: files, file
+    patterns or arbitrary strings. Raises NotCacheable if no key can be computed.
     """
 
     def __init__(self, dataset: object, hashes: Hashes, also: Sequence[str] = ()) -> None:
@@ -75,7 +75,7 @@ class Key:
             raise NotCacheable(f"{name} contains a value that cannot be hashed: {error}") from None
 
     def digest(self, value: object, *, top: bool = False) -> str:
-        """Return a hash of the state that a copy of `value` would receive; collect the files and modules it names."""
+        """Return a hash of the state that would be copied with `value`; collect the files and modules it refers to."""
         content = io.BytesIO()
         _Pickler(content, self, value if top else None).dump(value)
         return hashlib.blake2b(content.getbuffer(), digest_size=16).hexdigest()
@@ -100,7 +100,7 @@ class Key:
     # -- names of files and modules
 
     def add_text(self, text: str) -> None:
-        """Add the content of the file or module that a string names, if any."""
+        """Add the contents of the file or module that a string refers to, if any."""
         if text in self.texts:
             return
         self.texts.add(text)
@@ -127,7 +127,7 @@ class Key:
                         self._add_folder(path)
 
     def _add_folder(self, root: str) -> None:
-        """Add every file below a folder, including hidden files: any of them may be read by a pipe."""
+        """Add every file below a folder, including hidden files, because a pipe may read any of them."""
         if os.path.join(os.getcwd(), "").startswith(os.path.join(os.path.abspath(root), "")):
             raise NotCacheable(f"the folder {root!r} contains the current folder; list the files in it instead")
         seen: set[str] = set()
@@ -139,7 +139,7 @@ class Key:
                 self._add_file(os.path.join(folder, name))
 
     def _add_file(self, path: str) -> None:
-        if path in self.files or not os.path.isfile(path):  # reading a named pipe, for example, may never end
+        if path in self.files or not os.path.isfile(path):  # reading a named pipe, for example, may block forever
             return
         if len(self.files) >= MOST_FILES:
             raise NotCacheable(f"more than {MOST_FILES:,} files")
@@ -154,7 +154,7 @@ def _may_be_path(text: str) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Serializes a part of a chain; replaces values that are named, unordered or have a digest with strings."""
+    """Serializes a part of a chain, using strings in place of values such as functions, sets, arrays and tokenizers."""
 
     def __init__(self, content: io.BytesIO, key: Key, top: object) -> None:
         super().__init__(content, protocol=4)
@@ -178,7 +178,7 @@ class _Pickler(pickle.Pickler):
             return f"{key.add_source(type(value))} {key.add_tokenizer(value)}"
         if isinstance(value, set | frozenset):
             return f"set {sorted(map(key.digest, value))}"
-        # config tables track which keys are read; the methods of `dict` bypass that
+        # config tables track which keys are read; calling the methods of `dict` bypasses that
         if isinstance(value, dict) and type(value) is not dict:
             return f"dict {key.digest(dict(dict.items(value)))}"
         if isinstance(value, list) and type(value) is not list:
@@ -188,7 +188,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         reduced = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
         module = inspect.getmodule(value) if isinstance(reduced, str) else None
-        if module is not None:  # a global name, e.g. of a ufunc or of an lru_cache function
+        if module is not None:  # a global name, e.g. that of a ufunc or an lru_cache function
             self.key.sources.add(module.__name__)
         return reduced
 

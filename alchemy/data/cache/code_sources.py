@@ -1,4 +1,4 @@
-"""Find the source files a chain depends on: the modules it names, and the project modules they import."""
+"""Find the source files a chain depends on: the modules it refers to, and the project modules they import."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sources:
         self.visited: set[tuple[str, bool]] = set()
 
     def add(self, name: str, *, own: bool = False) -> None:
-        """Add a module and its packages, plus the imports of a project module; `own` skips non-project modules."""
+        """Add a module, its packages and, for a project module, its imports; `own` skips non-project modules."""
         if (name, own) in self.visited or not name or name.partition(".")[0] in STANDARD:
             return
         self.visited.add((name, own))

@@ -22,11 +22,11 @@ from alchemy.data.cache.sample_store import MANIFEST, CacheNotWritable, SampleWr
 from alchemy.files import hash_text, home, lock_file, replace_folder, write_atomic
 
 FORMAT = 3
-FIRST_NOTICE, NOTICE_INTERVAL = 1.0, 30.0  # seconds before the first and between further log messages
+FIRST_NOTICE, NOTICE_INTERVAL = 1.0, 30.0  # seconds before the first log message and between later ones
 KEY = re.compile("[0-9a-f]+")
 LEFTOVER = re.compile(r"\.([0-9a-f]+)\..+")  # the temporary folder of a process that was writing the entry for this key
 Check = Literal["sizes", "changed", "all"]  # which files to verify by hash: none, changed files, or all
-_filling = threading.RLock()  # file locks exclude other processes, not other threads
+_filling = threading.RLock()  # file locks only exclude other processes, not other threads
 
 
 def cache_folder() -> Path:
@@ -166,7 +166,7 @@ def keep_samples(
     *,
     overwrite: bool = False,
 ) -> tuple[Entry, bool]:
-    """Return the entry for a key and whether this process wrote it; the first process writes, the others wait.
+    """Return the entry for a key and whether this process wrote it; the first process writes it while the others wait.
 
     With `overwrite`, only an entry written by a rank of this launch is reused. Raises CacheNotWritable or NotCacheable
     if the entry cannot be written.
@@ -229,7 +229,7 @@ def _hash(fields: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _wait_for_lock(root: Path, key: str) -> Iterator[None]:
-    """Hold the lock of an entry, after waiting for any other writer. A process that dies releases its lock."""
+    """Hold the lock of an entry, waiting for any other writer to finish. If a process dies, its lock is released."""
     begin, notice = time.monotonic(), FIRST_NOTICE
     with _filling:
         while True:
@@ -254,7 +254,7 @@ def _token(pid: int) -> str:
 
 
 def launch_id() -> str:
-    """Return an identifier of this launch of the program; all ranks of a launch share it."""
+    """Return an identifier for this launch of the program, which all of its ranks share."""
     env = os.environ
     if int(env.get("WORLD_SIZE", "1")) < 2:
         return _token(os.getpid())

@@ -1,4 +1,4 @@
-"""Hash files and store the hashes of large ones, so that they are read only once."""
+"""Hash files and store the hashes of large files, so they are read only once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTLED = 2.0  # seconds; two writes in quick succession may leave the same time
 
 
 class Hashes:
-    """Content hashes of files. A copied or touched file keeps its hash.
+    """Content hashes of files. Copying or touching a file does not change its hash.
 
     The hash of a large file is stored and reused as long as its size, inode, mtime and ctime are unchanged. Programs
     cannot reset the ctime, because the operating system maintains it.
@@ -45,9 +45,9 @@ class Hashes:
         return digest
 
     def save(self) -> None:
-        """Save the hashes. If two processes save at the same time, the hashes of one are lost and computed again."""
+        """Save the hashes. If two processes save at the same time, one set of hashes is lost and recomputed later."""
         if self.dirty:
-            with contextlib.suppress(OSError):  # the hashes will be computed again
+            with contextlib.suppress(OSError):  # the hashes will be recomputed
                 existing = {name: row for name, row in self.known.items() if os.path.exists(name)}
                 write_atomic(self.path, json.dumps(existing) + "\n")
             self.dirty = False

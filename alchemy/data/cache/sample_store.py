@@ -29,22 +29,22 @@ BUFFER = 2**18
 
 
 class NotCacheable(Exception):
-    """Raised if a sample or a chain cannot be cached; the message contains the reason."""
+    """Raised when a sample or a chain cannot be cached; the message explains why."""
 
 
 class CacheNotWritable(Exception):
-    """Raised if the disk is full or not writable."""
+    """Raised when the disk is full or not writable."""
 
 
 class CacheRemoved(AlchemyError):
-    """Raised if the files of a cache entry were removed or replaced before they were opened."""
+    """Raised when the files of a cache entry were removed or replaced before they were opened."""
 
 
 class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
     """Writes samples to a folder, using constant memory.
 
     `samples.bin` contains one pickle per sample, which refers to `arrays.bin` for array data. `ends.bin` contains a 0
-    and the end offset of each pickle. `lengths.bin` has one row per sample with the lengths of its fields.
+    followed by the end offset of each pickle. `lengths.bin` has one row per sample with the lengths of its fields.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,7 +80,7 @@ class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
         self.count += 1
 
     def _find_field(self, sample: Any) -> str:
-        """Return the field that cannot be written. The writer is unusable afterwards."""
+        """Return the field that cannot be written, formatted for a message. The writer is unusable afterwards."""
         for name, value in sample.items() if isinstance(sample, dict) else ():
             try:
                 self.pickler.dump(value)
@@ -169,7 +169,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if name != _array_at.__name__:
-            raise pickle.UnpicklingError(f"a cached sample calls {module}.{name}")
+            raise pickle.UnpicklingError(f"a cached sample tries to call {module}.{name}")
         return self.make
 
 

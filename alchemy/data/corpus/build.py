@@ -87,7 +87,7 @@ def _is_manifest(path: Path) -> bool:
 
 
 def _lock_of(name: Path) -> Path:
-    """Return the lock file of a corpus. It is never removed: it also marks the files of an incomplete build."""
+    """Return the lock file of a corpus. It is never removed, because it also marks the files of an incomplete build."""
     return name.with_name(f".{name.name}.lock")
 
 
@@ -125,7 +125,7 @@ def _find_up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[st
 def _temporary_folder(out: Path) -> Iterator[Path]:
     """Create a folder for unfinished files, after removing the folders of killed builds.
 
-    Each build has its own folder, so that a leftover process of an earlier build cannot write into this one.
+    Each build has its own folder, so a leftover process from an earlier build cannot write to this one.
     """
     prefix = f".{out.name}.building-"
     for leftover in out.parent.glob(f"{glob.escape(prefix)}*"):
@@ -193,7 +193,7 @@ def _iter_tasks(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[Tas
 
 
 def _prepare_tokenizers(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Tokenizer]:
-    """Load or train the tokenizers; return an empty dict if their vocabularies are collected during encoding."""
+    """Load or train the tokenizers; return an empty dict if their vocabularies are built during encoding."""
     if isinstance(recipe.tokenizer, Mapping):
         loaded = {side: load_tokenizer(recipe.tokenizer[side]) for side in recipe.sides}
         for side, tokenizer in loaded.items():
@@ -253,7 +253,7 @@ def _build_vocabularies(
 def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[EncodedPart]) -> None:
     """Raise if the sides have different numbers of sentences.
 
-    If they have the same number of files, each pair of files is compared, so that differences cannot cancel out.
+    If they have the same number of files, each pair of files is compared, so differences cannot cancel out.
     """
     counts: Counter[tuple[str, int | None]] = Counter()
     for part in parts:

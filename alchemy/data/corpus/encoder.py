@@ -1,4 +1,4 @@
-"""Encode pieces of text in parallel; each piece becomes a part, a pair of files to be joined later."""
+"""Encode pieces of text in parallel; each piece becomes a part, stored in files that are joined later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBER = np.dtype(np.uint32)  # provisional ids of symbols, before the vocabular
 class Task(NamedTuple):
     """A piece to encode."""
 
-    number: int  # used to name the files of its part
+    number: int  # used to name the part's files
     side: str
     source: int  # index of the file within the side
     piece: Piece
@@ -49,7 +49,7 @@ class EncodedPart(NamedTuple):
         return folder / f"{self.number:08}{suffix}"
 
     def lengths(self, folder: Path) -> np.ndarray:
-        """Return the lengths of its sentences, not counting end-of-sentence tokens."""
+        """Return the sentence lengths, not counting end-of-sentence tokens."""
         return np.fromfile(self.path(folder, ".len"), np.int64)
 
 
@@ -75,7 +75,7 @@ class Symbols:
         return flat
 
     def learn(self, others: Symbols) -> np.ndarray:
-        """Add the counts of `others`, and return the provisional ids of their symbols in `self`."""
+        """Add the counts of `others`, and return the ids that their symbols have in `self`."""
         table = np.fromiter(map(self.numbers.__getitem__, others.numbers), NUMBER, len(others.numbers))
         seen = np.zeros(len(self.numbers), np.int64)
         seen[table] = others.counts
@@ -116,9 +116,9 @@ def finalize_part(
     tables: Mapping[str, np.ndarray],
     part: EncodedPart,
 ) -> None:
-    """Replace the provisional ids of a part with the ids of the vocabulary.
+    """Replace the provisional ids of a part with vocabulary ids.
 
-    `tables` contains the ids of the symbols of each side; the `.sym` file lists the symbols of the part.
+    `tables` contains the symbol ids of each side; the `.sym` file lists the symbols of the part.
     """
     path = part.path(folder, ".ids")
     table = tables[part.side].take(np.fromfile(part.path(folder, ".sym"), NUMBER))
@@ -154,7 +154,7 @@ def run_parallel(work: Callable[[T], R], tasks: Iterable[T], workers: int) -> It
                     yield from (future.result() for future in done)
             yield from (future.result() for future in running)
     except BrokenProcessPool:
-        hint = "it was killed, possibly because memory ran out; try fewer --workers"
+        hint = "it may have been killed because the machine ran out of memory; try fewer --workers"
         raise AlchemyError("an encoding process died unexpectedly", hint=hint) from None
 
 
@@ -165,7 +165,7 @@ def _init_worker(work: Callable[[Any], Any]) -> None:
     global _own
     _own = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C for all processes
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has one core; more threads would only compete
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has one core; more threads would only compete for it
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

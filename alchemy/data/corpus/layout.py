@@ -34,7 +34,7 @@ class Manifest:
     bos: int | None
     eos: int | None
     unk: int | None
-    tokenizer: dict[str, str]  # digest, and folder next to the corpus; empty if another program wrote the ids
+    tokenizer: dict[str, str]  # its digest and its folder, next to the corpus; empty if another program wrote the ids
     sources: list[dict[str, Any]]  # path, bytes, sha256, lines
     options: dict[str, Any]
     files: dict[str, str] = dataclasses.field(
@@ -58,7 +58,7 @@ def corpus_path(name: str | Path, suffix: str) -> Path:
 
 
 def smallest_dtype(size: int) -> np.dtype[Any]:
-    """Return the smallest dtype for the ids of a vocabulary.
+    """Return the smallest dtype that can hold the ids of a vocabulary.
 
     >>> [smallest_dtype(size).name for size in (256, 257, 65537)]
     ['uint8', 'uint16', 'uint32']
@@ -90,7 +90,7 @@ def read_manifest(name: str | Path) -> Manifest:
     tables += [("tokenizer", manifest.tokenizer, {"digest", "folder"})] if manifest.tokenizer else []
     for key, table, names in tables:
         if not table.keys() >= names:
-            text = f"{path} is not a corpus manifest: {key} must have {', '.join(sorted(names))}"
+            text = f"{path} is not a corpus manifest: {key} must contain {', '.join(sorted(names))}"
             raise AlchemyError(text, hint="build the corpus again")
     _check_sizes(name, manifest)
     return manifest

@@ -18,9 +18,9 @@ CHUNK = 2**20
 
 
 class Corpus(Sentences):
-    """A memory-mapped list of sentences. The time to open it does not depend on the number of sentences.
+    """A memory-mapped list of sentences. Opening it takes constant time.
 
-    Sentences are views of the file: nothing is copied. Workers, forked or spawned, map the file themselves.
+    Sentences are views of the file, not copies. Each worker, forked or spawned, maps the file itself.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Sentences stored as one array of ids with offsets."""
+"""Sentences stored as an array of ids and an array of offsets."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from alchemy.data.files import COMPRESSED, check_file, ending_of, open_bytes, op
 from alchemy.errors import AlchemyError
 from alchemy.optional_packages import import_package
 
-PIECE_BYTES = 2**20  # large enough to make the overhead per piece small, small enough to keep many in memory
+PIECE_BYTES = 2**20  # large enough to keep the overhead per piece low, small enough to hold many in memory
 ROWS = 8192  # rows of a table per piece
 BLANK = "empty row: both sides of parallel text must have the same number of rows"
 
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """Functions that split a file into pieces, and read the sentences of a piece."""
+    """A pair of functions that split a file into pieces and read the sentences of a piece."""
 
     cut: Callable[[Path], Iterator[Piece]]
     read: Callable[[Piece], list[str]]
@@ -119,7 +119,7 @@ def read_text(piece: Piece) -> list[str]:
     lines = text.split("\n")
     if piece.begin == 0 and len(lines) == 1 and "\r" in text[:-1]:  # a file without a single line feed
         hint = f"convert them to line feeds: tr '\\r' '\\n' < {piece.path.name} > new-{piece.path.name}"
-        raise AlchemyError("its lines end with carriage returns only", where=str(piece.path), hint=hint)
+        raise AlchemyError("the lines end with carriage returns only", where=str(piece.path), hint=hint)
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
@@ -159,7 +159,7 @@ def _text(row: Any, field: str) -> str:
     """Return a field as one line of text."""
     if not isinstance(row, dict) or field not in row:
         have = ", ".join(map(repr, row)) if isinstance(row, dict) else type(row).__name__
-        raise ValueError(f"no field {field!r}, only {have}")
+        raise ValueError(f"no field {field!r}, got {have}")
     if not isinstance(row[field], str):
         raise ValueError(f"{field} must be a string, got {row[field]!r}")
     return " ".join(row[field].splitlines())
@@ -169,7 +169,7 @@ def _text(row: Any, field: str) -> str:
 
 
 def _split_rows(path: Path, field: str, strict: bool, tab: bool) -> Iterator[Piece]:
-    csv.field_size_limit(2**31 - 1)  # text may exceed the default limit of csv
+    csv.field_size_limit(2**31 - 1)  # text may exceed csv's default limit
     quoting: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tab else {"strict": True}
     with open_text(path, newline="") as file, readable(path, 1, "utf-8"):
         reader = csv.reader(file, **quoting)
@@ -185,7 +185,7 @@ def _split_rows(path: Path, field: str, strict: bool, tab: bool) -> Iterator[Pie
                         raise ValueError(f"{names.count(field)} columns are named {field!r}")
                 elif cells and names is not None:
                     if len(cells) != len(names):
-                        raise ValueError(f"{len(cells)} cells, expected {len(names)} ({', '.join(names)})")
+                        raise ValueError(f"expected {len(names)} cells ({', '.join(names)}), got {len(cells)}")
                     texts.append(_text(dict(zip(names, cells)), field))
                 elif cells is not None and strict and names is not None:
                     raise ValueError(BLANK)

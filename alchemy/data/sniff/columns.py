@@ -66,7 +66,7 @@ def get_column(columns: Sequence[ColumnStats], key: str, option: str, path: obje
 
 
 def find_texts(columns: Sequence[ColumnStats], rows: int, wanted: Sequence[str]) -> list[ColumnStats]:
-    """Return a column for each wanted kind of text: by name if possible, otherwise by the longest text."""
+    """Return a column for each wanted kind of text: found by name if possible, otherwise by text length."""
     free = [column for column in columns if column.is_text]
     found: list[ColumnStats] = []
     for what in wanted:
@@ -95,7 +95,7 @@ def _find_by_name(columns: Iterable[ColumnStats], what: str) -> ColumnStats | No
 
 
 def find_label(columns: Sequence[ColumnStats], taken: Sequence[ColumnStats], rows: int) -> ColumnStats | None:
-    """Return the label column: by name, or else the last column with repeated values, preferring text to numbers."""
+    """Return the label column: found by name, or else the last one with repeated values, preferring text to numbers."""
     free = [column for column in columns if column not in taken and column.kind != "other" and not is_id(column)]
     if (named := _find_by_name(free, "label")) and named.distinct > 0:
         return named
@@ -110,7 +110,7 @@ def count_labels(cells: Iterable[Any]) -> Counter[str]:
 
 
 def check_label(path: object, column: ColumnStats, labels: Counter[str], rows: int, *, explicit: bool) -> str:
-    """Return the kind of task, `"single"`, `"multi"` or `"regression"`; raise if the column cannot be the label.
+    """Return the kind of task (`"single"`, `"multi"` or `"regression"`); raise if the column cannot be the label.
 
     `explicit` means that the user chose the column.
     """

@@ -11,8 +11,8 @@ from pathlib import Path
 from alchemy.data.files import open_bytes, readable
 from alchemy.errors import AlchemyError
 
-MOST_BYTES = 2**23  # bytes of a file that are examined
-SCORED = 2**18  # bytes of non-ASCII lines that encodings are scored on
+MOST_BYTES = 2**23  # number of bytes of a file to examine
+SCORED = 2**18  # number of bytes of non-ASCII lines used to score encodings
 ENOUGH = 0.7  # minimum share of non-ASCII characters that are common in an encoding
 KOREAN_FROM = 30  # characters; shorter text may be Chinese that uses only the first half of the code table
 JAPANESE = ("euc_jp", "cp932")
@@ -64,7 +64,8 @@ def guess_encoding(head: bytes, whole: bool = True) -> str:
     """Guess the encoding of bytes; return "" if it cannot be detected.
 
     UTF-8 is tried first, because text in another encoding is rarely valid UTF-8. East Asian encodings are distinguished
-    by the share of characters that are common in them. Text with few non-ASCII letters counts as Western European.
+    by the share of characters that are common in them. Text with few non-ASCII letters is assumed to be Western
+    European.
 
     >>> guess_encoding("价格,真的".encode()), guess_encoding("价格,真的".encode("gbk"))
     ('utf-8', 'gb18030')

@@ -18,8 +18,8 @@ TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".txt")
 def find_splits(paths: Sequence[Path], *, sides: bool = False) -> tuple[dict[str, list[Path]], list[Path]]:
     """Return the files of each split, and the files that are not used.
 
-    A folder represents the files in it. A single file is the training data, regardless of its name. With `sides`, a
-    split may have two files, one for each language.
+    Folders are expanded to the files in them. A single file is the training data, regardless of its name. With
+    `sides`, a split may have two files, one for each language.
     """
     files: list[Path] = []
     for path in paths:
@@ -40,7 +40,7 @@ def find_splits(paths: Sequence[Path], *, sides: bool = False) -> tuple[dict[str
 
 
 def _check_regular(path: Path) -> Path:
-    if path.is_fifo():  # can be read only once, but training reads the data again
+    if path.is_fifo():  # a named pipe can be read only once, but training reads the data again
         raise AlchemyError(f"expected a file, but {path} is a named pipe", hint="save its output to a file")
     return path
 
@@ -76,7 +76,7 @@ def _without_digits(file: Path) -> str:
 
 
 def _find_sides(files: list[Path]) -> list[Path]:
-    """Return the two files whose names differ only in the language at the end."""
+    """Return the two files whose names differ only in the language code at the end."""
     groups: dict[str, list[Path]] = {}
     for file in files:
         groups.setdefault(Path(_plain_name(file)).stem, []).append(file)

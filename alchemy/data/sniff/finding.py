@@ -112,7 +112,7 @@ def measure_lengths(texts: Sequence[str], characters: bool) -> tuple[int, int, i
 
 def format_lengths(lengths: tuple[int, int, int], characters: bool) -> str:
     median, most, longest = lengths
-    return f"{median:,} {'characters' if characters else 'words'} (median), {most:,} (95 %), {longest:,} at most"
+    return f"{median:,} {'characters' if characters else 'words'} (median), {most:,} (95%), {longest:,} (max)"
 
 
 def format_labels(labels: Counter[str], most: int = 10) -> str:
@@ -144,7 +144,7 @@ def describe_format(table: SniffedTable) -> str:
     if not table.keyed and format != "label text":
         words.append("with a header" if layout.header else "no header")
     rows = f"{len(table.rows) + len(table.bad):,} rows"
-    words.append(rows if table.whole else f"more than {rows}, of which these were read")
+    words.append(rows if table.whole else f"{rows} examined (the file has more)")
     return ", ".join(words)
 
 
@@ -175,12 +175,12 @@ def note_size(rows: int, unit: str = "rows") -> list[str]:
 
 
 def note_balance(labels: Counter[str]) -> list[str]:
-    """Return notes about unbalanced labels and labels that occur only once."""
+    """Return notes about imbalanced labels and labels that occur only once."""
     (first, most), *_, (last, fewest) = labels.most_common()
     total = sum(labels.values())
     notes = []
     if most > UNBALANCED * fewest:
-        text = f"unbalanced: {shorten(first)} is {most / total:.0%} of all, {shorten(last)} has {fewest}"
+        text = f"imbalanced labels: {shorten(first)} in {most / total:.0%} of rows, {shorten(last)} in only {fewest}"
         notes.append(f"{text}; check macro_f1 in addition to accuracy")
     single = [label for label, count in labels.items() if count == 1]
     if single:

@@ -17,12 +17,12 @@ from alchemy.data.sniff.names import KNOWN, normalize
 from alchemy.data.tables import FORMATS, BadRow, FormatName, TableFormat, csv_rows, open_table
 from alchemy.errors import AlchemyError
 
-MOST_ROWS = 100_000  # rows that are examined
+MOST_ROWS = 100_000  # number of rows to examine
 TRIED_ROWS = 1_000  # rows used to detect the delimiter
 DELIMITERS = ("\t", ",", ";", "|")
 QUOTED = re.compile(r'(?:^|\t)"(?:[^"\t]|"")*""(?:[^"\t]|"")*"(?:\t|$)')  # a tab-separated cell with doubled quotes
 LONGEST_LINE = 2**22  # bytes; a longer line is not a row, and may be a decompression bomb
-EXPECTED = "expected csv, tsv, jsonl, or lines of a label, a space and text"
+EXPECTED = "expected csv, tsv, jsonl, or one label, a space and text per line"
 MOST_BAD = 0.05  # maximum share of bad rows, e.g. with an unquoted delimiter or a truncated cell
 
 
@@ -121,7 +121,7 @@ def _make_format(by_extension: str, delimiter: str, quote: str, encoding: str) -
     """Return the format without the settings that the file extension implies."""
     format: FormatName = "tsv" if delimiter == "\t" else "csv"
     usual = "" if format == "tsv" else '"'
-    if by_extension in ("csv", "tsv") and by_extension != format:  # the delimiter alone is sufficient
+    if by_extension in ("csv", "tsv") and by_extension != format:  # the delimiter alone determines the format
         usual = '"' if by_extension == "csv" else ""
         return TableFormat("", delimiter, None if quote == usual else quote, encoding=encoding)
     sign = "" if delimiter in "\t," else delimiter
@@ -153,7 +153,8 @@ def _has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row is a header.
 
     It is a header if it contains a known column name, or if a column has only numbers or repeated values and its first
-    cell is different. When in doubt, it is data: silently losing a row is worse than a visible extra row.
+    cell is different. When in doubt, it is treated as data, because losing a row silently is worse than a visible
+    extra row.
     """
     cells = [cell.strip() for cell in first]
     if not any(cells) or any(map(is_number, cells)):

@@ -39,7 +39,7 @@ def normalize(name: str) -> str:
 
 
 def rank(name: str, what: str) -> tuple[int, bool] | None:
-    """Return a sort key for how well a name matches a meaning: a known name, or one that contains a known word.
+    """Return a sort key for how well a name matches a meaning; None if it contains no known word.
 
     >>> rank("label", "label") < rank("topic", "label") < rank("star_rating", "label"), rank("text_id", "text")
     (True, None)

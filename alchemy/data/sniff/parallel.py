@@ -84,7 +84,7 @@ def _read_two_files(files: list[Path], asked: Hints) -> SentencePairs:
         raise AlchemyError(f"{files[0]} is empty", hint="use a file with at least one line")
     keys = ({"encoding": encodings[0]} if encodings[0] != "utf-8" else {}) | ({"bad": "skip"} if empty else {})
     summary = f"{files[0]}, {files[1].name}: two aligned files, {encodings[0]}, {len(sides[0]):,} lines"
-    notes = [f"{files[0]}: {empty:,} lines with an empty side are skipped"] if empty else []
+    notes = [f"{files[0]}: {empty:,} lines that are empty in either file are skipped"] if empty else []
     return SentencePairs((files[0].name, files[1].name), pairs, keys, summary, notes)
 
 
@@ -102,7 +102,7 @@ def _read_table(table: SniffedTable, asked: Hints) -> SentencePairs:
 
 
 def _find_sides(table: SniffedTable, columns: list[ColumnStats], asked: Hints) -> list[ColumnStats]:
-    """Return the two columns: set by the user, found by name, or else the first two text columns."""
+    """Return the source and target columns: set by the user, found by name, or else the first two text columns."""
     found: list[ColumnStats | None] = []
     for option, key, known in (
         ("--source", asked.source, names.NAMES["source"]),

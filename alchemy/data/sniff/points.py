@@ -1,4 +1,4 @@
-"""Detect tables of numbers with a label: input columns, their mean and standard deviation, and the opener."""
+"""Detect numeric tables with a label: their input columns with mean and standard deviation, and the opener to use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPENERS = {"csv": "CsvOpener", "tsv": "TsvOpener", "jsonl": "JsonlOpener", "parq
 
 @dataclass
 class Points(Finding):
-    """The result for tables of numbers; `shared` contains the arguments of the template's ReadPoint."""
+    """The result for numeric tables; `shared` contains the arguments of the template's ReadPoint."""
 
     opener: dict[str, Any] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ def sniff_points(paths: Mapping[str, list[Path]], asked: Hints) -> Points:
     inputs = [column for column in columns if column != label and _is_input(train, column)]
     if not inputs:
         hint = f"available columns: {in_short(train.names)}"
-        raise AlchemyError(f"{train.path} has no usable column of numbers", hint=hint)
+        raise AlchemyError(f"{train.path} has no usable numeric column", hint=hint)
     counts = {split: _count_labels(table, label, inputs) for split, table in tables.items()}
     kind = check_label(train.path, label, counts["train"], len(train.rows), explicit=True)
     if kind != "single":
@@ -94,7 +94,7 @@ def sniff_points(paths: Mapping[str, list[Path]], asked: Hints) -> Points:
 
 
 def _find_label(table: SniffedTable, columns: Sequence[ColumnStats], asked: Hints) -> ColumnStats:
-    """Return the label column: set by the user, or else a text column, or else a number column with a known name."""
+    """Return the label column: set by the user, or else a text column, or else a numeric column with a known name."""
     if asked.label:
         return get_column(columns, asked.label, "--label", table.path)
     texts = [column for column in columns if column.is_text]
@@ -123,7 +123,7 @@ def _count_labels(table: SniffedTable, label: ColumnStats, inputs: Sequence[Colu
     """Count the labels of a split; raise if its columns differ from the training data."""
     for name, place in _places([*inputs, label]):
         if place >= len(table.names) or table.names[place] != name:
-            text = f"{table.path} has no column {name!r} at the same position as the training data"
+            text = f"{table.path} has no column {name!r} at the same position as in the training data"
             raise AlchemyError(text)
     labels = count_labels(table.column(label.place))
     if missing := len(table.rows) - sum(labels.values()):
@@ -169,7 +169,7 @@ def _describe(
     for column in inputs[:10]:
         cells = [float(cell) for cell in table.column(column.place)]
         lines.append(f"  {column.name:<{width}}  input  from {min(cells):g} to {max(cells):g}, mean {fmean(cells):.4g}")
-    lines += [f"  .. and {len(inputs) - 10} more columns of numbers"] if len(inputs) > 10 else []
+    lines += [f"  .. and {len(inputs) - 10} more numeric columns"] if len(inputs) > 10 else []
     return [*lines, f"  {label.name:<{width}}  label  {format_labels(labels)}"]
 
 

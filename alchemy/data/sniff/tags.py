@@ -28,7 +28,7 @@ from alchemy.data.tables import BadRow
 from alchemy.data.tag_schemes import Scheme
 from alchemy.errors import AlchemyError
 
-MOST_LINES = 200_000  # lines that are examined
+MOST_LINES = 200_000  # number of lines to examine
 MOST_TAGS = 300
 LETTERS = {"BIO": "BI", "BIOES": "BIES", "BMES": "BMES", "BILOU": "BILU"}  # in the order they are tried
 
@@ -66,7 +66,7 @@ def sniff_tags(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     finding.question = shorten_text(min(examples, key=rank_example), 40)
     spans = Counter(str(span[2]) for _, tags in train.sentences for span in Scheme(scheme, begins=True).spans(tags))
     lengths = format_lengths(measure_lengths(texts, False), False).replace("words", "tokens", 1)
-    rows = f"{len(train.sentences):,} sentences" + ("" if train.whole else " examined, the file has more")
+    rows = f"{len(train.sentences):,} sentences" + ("" if train.whole else " examined (the file has more)")
     pairs = " ".join(f"{token}/{tag}" for token, tag in islice(zip(*train.sentences[0]), 8))
     finding.shown = [
         f"{train.path}: one token and its tag per line, {train.encoding}, {rows}",
@@ -95,9 +95,9 @@ def _read(path: Path, encoding: str, most: int = MOST_LINES) -> Tagged:
     listed = [line for _, line in islice(lines, most)]
     delimiter = "\t" if _fits(listed, "\t") else "" if _fits(listed, None) else "?"
     if delimiter == "?":
-        hint = "expected lines of a token, a space or tab, and its tag, with an empty line between sentences"
+        hint = "expected one token, a space or tab, and its tag per line, with an empty line between sentences"
         first = next((line for line in listed if line.strip()), "")
-        text = f"{path} is empty" if not first else f"{path} is not a file of tags: its first line is {first[:60]!r}"
+        text = f"{path} is empty" if not first else f"{path} is not a tagged file: its first line is {first[:60]!r}"
         raise AlchemyError(text, hint=hint)
     sentences, uneven = [], 0
     for rows in _iter_sentences(listed, delimiter or None):
@@ -131,7 +131,7 @@ def _find_scheme(tagged: Tagged) -> str:
     """Return the scheme whose letters match the tags; in a tie, the scheme with the fewest violations."""
     tags = tagged.tags
     if len(tags) > MOST_TAGS:
-        text = f"{tagged.path}: the last column has {len(tags):,} different values, too many for tags"
+        text = f"{tagged.path}: the last column has {len(tags):,} different values, which is too many for tags"
         raise AlchemyError(text, hint="the first cell of a line must be the token, the last cell its tag")
     letters = {tag.partition("-")[0] for tag in tags if "-" in tag}
     strange = [tag for tag in tags if tag != "O" and "-" not in tag]
@@ -172,7 +172,7 @@ def _are_short(tagged: Tagged) -> bool:
 def _note_problems(split: str, tagged: Tagged, scheme: str, spans: Counter[str]) -> list[str]:
     notes = []
     if broken := _count_violations(tagged, scheme):
-        notes.append(f"{tagged.path}: {broken:,} sentences violate {scheme}; such tags begin a span")
+        notes.append(f"{tagged.path}: {broken:,} sentences violate {scheme}; each invalid tag begins a new span")
     if tagged.uneven:
         notes.append(f"{tagged.path}: {tagged.uneven:,} sentences with inconsistent columns are skipped")
     own = {tag.partition("-")[2] for tag in tagged.tags if tag != "O"}

@@ -103,11 +103,13 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Hints, *, pairs: bool = 
         finding.shared |= _find_label_names(paths["train"][0].parent, labels)
         finding.notes += [*note_balance(labels), *_add_labels(finding.task, found, labels)]
     elif kind == "regression":
-        finding.notes.append(f"{train.label.name} is predicted as a number; for classes, write the labels as strings")
+        finding.notes.append(
+            f"{train.label.name} is predicted as a number; for classification, write labels as strings"
+        )
     if any("<e1>" in text for row in train.rows[:100] for text in row):
-        finding.notes.append("the texts contain <e1>..</e1> markers; for relations, see alchemy.tasks.Relation")
+        finding.notes.append("the texts contain <e1>..</e1> markers; to predict relations, see alchemy.tasks.Relation")
     for split in unlabeled:
-        finding.notes.append(f"{paths[split][0]} has no labels and is not used; predict it with alchemy predict --file")
+        finding.notes.append(f"{paths[split][0]} has no labels and is not used; use alchemy predict --file to label it")
     for split, texts in found.items():
         finding.notes += [*_note_rows(texts), *(_note_shared(split, texts, train) if split != "train" else [])]
     return finding
@@ -163,7 +165,7 @@ def _check_values(train: LabeledTexts, kind: str) -> str:
         None,
     )
     if odd is not None and train.label is not None:
-        text = f"{train.table.path}: the labels of {train.label.name!r} have unsupported values such as {odd!r}"
+        text = f"{train.table.path}: the label column {train.label.name!r} has unsupported values such as {odd!r}"
         raise AlchemyError(text, hint="write them as strings or integers, or choose another column with --label")
     return kind
 
@@ -269,7 +271,7 @@ def _note_rows(texts: LabeledTexts) -> list[str]:
 def _note_shared(split: str, texts: LabeledTexts, train: LabeledTexts) -> list[str]:
     """Return a note if texts of a split also occur in the training data, which biases the evaluation."""
     shared = len(set(texts.rows) & set(train.rows))
-    return [f"{shared:,} of {len(texts.rows):,} texts of {split} are also in the training data"] if shared else []
+    return [f"{shared:,} of {len(texts.rows):,} texts in {split} are also in the training data"] if shared else []
 
 
 def _is_text(cell: object) -> bool:

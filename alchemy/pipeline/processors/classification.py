@@ -77,7 +77,7 @@ class TextClassification(FromFiles, LstDataPipeline):
         return lambda cell: {"label": target_of(cell)}
 
     def _split_labels(self, cell: object) -> list[Any]:
-        """Return the labels of a cell; an empty cell is valid and means no labels."""
+        """Return the labels in a cell; an empty cell is valid and means no labels."""
         if isinstance(cell, list):
             return cell
         if not isinstance(cell, str):

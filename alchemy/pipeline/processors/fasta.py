@@ -1,4 +1,4 @@
-"""Processor for FASTA files of amino acid or base sequences."""
+"""Processor for FASTA files of protein or nucleotide sequences."""
 
 from __future__ import annotations
 

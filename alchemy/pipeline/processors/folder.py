@@ -82,7 +82,7 @@ class ImageFolder(LstDataPipeline):
         try:
             with pillow.open(file) as opened:
                 if opened.mode[0] in "IF" and self.mode and self.mode[0] not in "IF":
-                    hint = 'set mode = "" to keep its values, and scale = true to scale them to 0 to 1'
+                    hint = 'set mode = "" to keep its values, and scale = true to scale them to [0, 1]'
                     text = f"{file!r} has more than 8 bits per pixel, which mode = {self.mode!r} would clip"
                     raise AlchemyError(text, hint=hint)
                 image = opened.convert(self.mode) if self.mode else opened

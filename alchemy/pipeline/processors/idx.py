@@ -19,10 +19,10 @@ CUT = "the file is truncated or damaged: download it again"
 
 @DataPipeline.register()
 class IdxImages(LstDataPipeline):
-    """Reads images and labels from two idx files: `image`, `label_id`, and `label` if `labels` is set.
+    """Reads images and labels from two idx files.
 
-    Images are `[height, width]` arrays of the values in the file; with `scale = true`, they are channel-first float32
-    arrays from 0 to 1.
+    A sample has `image`, `label_id`, and `label` if `labels` is set. Images are `[height, width]` arrays with the
+    values from the file; with `scale = true`, they are channel-first float32 arrays from 0 to 1.
     """
 
     begins = True
@@ -66,7 +66,7 @@ class IdxImages(LstDataPipeline):
 
 
 def _read_idx(path: str | Path) -> np.ndarray:
-    """Read the array in an idx file: two zero bytes, the type, the number of axes, their lengths, the values."""
+    """Read an idx file: two zero bytes, the type, the number of axes, their lengths, and the values of the array."""
     path = check_file(path)
     with readable(path, 1), open_bytes(path) as file:
         head = file.read(4)

@@ -21,7 +21,7 @@ from alchemy.records.labels import labels_file, read_names
 
 
 class LabelNames:
-    """The labels of a dataset; the id of a label is its position. With `by = "index"`, files contain these ids.
+    """The labels of a dataset; the id of a label is its position. With `by = "index"`, files contain ids, not names.
 
     Without a list, every label is accepted and has no id.
     """
@@ -75,7 +75,7 @@ def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str =
         file = check_file(labels)
         labels = _names_in(file) if file.suffix != ".json" else read_names(file)
     if not isinstance(labels, Iterable):
-        hint = f'set {what} = ["good", "bad"], or the name of a file with one per line'
+        hint = f'set {what} = ["good", "bad"], or the path of a file with one name per line'
         raise AlchemyError(f"{what} is {labels!r}, expected a list of names", hint=hint)
     names = [str(name).strip() for name in labels]  # names in files and rows are stripped too
     if not all(names) or not names or len(set(names)) < len(names):
@@ -86,7 +86,7 @@ def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str =
 
 
 def keep_labels(names: Sequence[str], field: str) -> None:
-    """Save the label names of a field's ids in the record of the current run."""
+    """Save the label names for a field's ids in the current run's record."""
     record = sym_tbl().record_dir
     if record is None or not names:
         return
@@ -95,7 +95,7 @@ def keep_labels(names: Sequence[str], field: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, json.dumps(list(names), ensure_ascii=False, indent=1) + "\n")
     elif (there := read_names(file)) != list(names):
-        text = "the labels of {!r} are {}, but {} has {}: the same id may mean another label"
+        text = "the labels of {!r} are {}, but {} has {}: the same id may mean a different label"
         logger.warning(text, field, in_short(names), file, in_short(there))
 
 
@@ -109,7 +109,7 @@ def name_of(cell: object) -> str:
 
 
 def target_of(cell: Any) -> float:
-    """Return the regression target of a cell."""
+    """Return the regression target in a cell."""
     try:
         number = math.nan if isinstance(cell, bool) else float(cell)
     except (TypeError, ValueError, OverflowError):

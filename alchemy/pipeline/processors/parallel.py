@@ -18,11 +18,11 @@ from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 @DataPipeline.register()
 class ParallelText(FromFiles, LstDataPipeline):
-    """Reads files aligned by line, `path = ["train.en", "train.de"]`, or one table with a column per side.
+    """Reads files aligned by line, `path = ["train.en", "train.de"]`, or one table with a column per text.
 
-    A sample has a text for each of `names`. All files must have the same number of lines. An empty side makes a row bad
+    A sample has a text for each of `names`. All files must have the same number of lines. An empty text makes a row bad
     unless `empty = true`. `source` and `target` are table columns, by name or index; `columns` sets the columns of
-    other `names`. By default, the sides are the columns called `names`, or else the first columns.
+    other `names`. The default columns are those named in `names`, or else the first ones.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ParallelText(FromFiles, LstDataPipeline):
     def _open_table(
         self, path: Path, layout: TableFormat, header: bool | None
     ) -> tuple[OpenTable, Sequence[str | int]]:
-        """Open a table and return it with the columns of its sides."""
+        """Open a table and return it with the columns to read."""
         if self.columns:
             named = not all(isinstance(place, int) for place in self.columns)
             return open_table(path, replace(layout, header=named if header is None else header)), self.columns
@@ -61,7 +61,7 @@ class ParallelText(FromFiles, LstDataPipeline):
         if first.keyed or all(map(first.has, self.names)):
             return first, self.names
         if header is None and layout.format_of(path) == "csv":
-            hint = "set the columns of the sides, or header = false if the first row is not a header"
+            hint = "set the columns to read, or header = false if the first row is not a header"
             raise AlchemyError(f"no columns {' and '.join(self.names)}", where=f"{path}:1", hint=hint)
         return open_table(path, replace(layout, header=bool(header))), range(len(self.names))
 
@@ -88,6 +88,6 @@ def _align_lines(files: list[Path], encoding: str) -> Iterator[tuple[int, tuple[
         raise AlchemyError(
             f"the files have different numbers of lines: {counted}",
             where=f"{shortest}:{min(counts)}",
-            hint="a line is missing or extra: compare the files backwards from the last line of the shortest",
+            hint="a line is missing or extra: compare the files backwards, starting from the last line of the shortest",
         )
     yield from enumerate(zip(*sides, strict=True), 1)

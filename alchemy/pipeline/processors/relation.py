@@ -20,8 +20,8 @@ class Relation(FromFiles, LstDataPipeline):
     """Reads a label and a text such as `The <e1> company </e1> makes <e2> chairs </e2>.`, as in SemEval-2010.
 
     A sample has `text` without the markers, its words as `tokens`, `label` and `label_id`. `e1` and `e2` are the marked
-    spans `[start, end)` in characters, `e1_tokens` and `e2_tokens` in words. `indicators = ["$", "#"]` puts one of
-    these words on both sides of each entity. With `tokens = "characters"`, for Chinese and similar scripts, every
+    spans `[start, end)` in characters, `e1_tokens` and `e2_tokens` in words. `indicators = ["$", "#"]` inserts one
+    of these words on both sides of each entity. With `tokens = "characters"`, for Chinese and similar scripts, every
     non-whitespace character is a token, and so is each indicator.
     """
 

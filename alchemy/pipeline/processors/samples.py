@@ -19,7 +19,7 @@ Sample = dict[str, Any]
 
 
 class FromFiles:
-    """Mixin for processors that reads samples from files and tracks their lines; list it before LstDataPipeline."""
+    """Processor mixin that reads samples from files and tracks their lines; list it before LstDataPipeline."""
 
     begins: ClassVar[bool] = True
     samples: list[Sample]

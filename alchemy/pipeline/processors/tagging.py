@@ -24,9 +24,9 @@ class Tagging(FromFiles, LstDataPipeline):
     """Reads lines of the form `token tag` with an empty line between sentences, as in CoNLL files.
 
     A sample has `tokens`, `tags`, `tag_ids` if the tags are known (from `types`, which the scheme expands to tags, or
-    from `tags`, a list or a file), and with a `scheme` the `spans` as `[start, end, type]`. `to` converts the tags to
-    another scheme. A tag sequence that violates its scheme makes a row bad, unless `violations` sets how to treat a tag
-    that continues a span which never began: `"drop"` ignores it, and `"begin"` starts a span, as conlleval does.
+    from `tags`, a list or a file), and, with a `scheme`, `spans` as `[start, end, type]`. `to` converts the tags to
+    a different scheme. A tag sequence that violates its scheme makes a row bad, unless `violations` sets how to treat a
+    tag that continues a span that never began: `"drop"` ignores it, and `"begin"` starts a span, as conlleval does.
     The number of violations is then logged, and `tags` is unchanged unless `to` is set.
     """
 

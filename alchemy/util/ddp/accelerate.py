@@ -152,7 +152,7 @@ class AccelerateEvalESPipeline(EndStepPipeline):
 
 
 class AccelerateSaveModelMixin:
-    """A mixin for eval pipes that save the model; it unwraps the module."""
+    """A mixin for eval pipes that save the model, which unwraps the module first."""
 
     def _prepare_to_save(self, model: nn.Module) -> Any:
         return accelerator().unwrap_model(model)

@@ -1,4 +1,4 @@
-"""Progress bars and columns for projects that draw their own."""
+"""Progress bars and columns for projects that display their own progress."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ class AlchemyNLP:
     >>> with AlchemyNLP("records/x/checkpt/best", {"device": "cpu"}) as nlp:  # doctest: +SKIP
     ...     nlp.pipe([{"id": "0", "tokens": ["Anna", "left"]}])
 
-    An input has the format that the first pipe after the file openers expects. Uses the pipes of the `inference`
-    split, or else `test` or `dev`, without source, openers and shuffling. Batches have `bsz` inputs. No files are
-    written.
+    An input has the format that the first pipe after the file openers expects. The inputs pass through the pipes of
+    the `inference` split, or else of `test` or `dev`, except for the source, openers and shuffling. Each batch has
+    `bsz` inputs. No files are written.
     """
 
     def __init__(

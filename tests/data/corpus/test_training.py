@@ -94,7 +94,7 @@ def test_a_corpus_that_was_built_anew_from_other_text_is_refused(corpus: Path, t
     with pytest.raises(AlchemyError, match=r"the training data had contents = .* and now has .*--allow data"):
         resume(record, device=[-1], raise_errors=True)
     build(Recipe(copy, files | {"en": files["de"]}))  # the same number of sentences, with other words
-    with pytest.raises(AlchemyError, match=r"gives 'source' different ids than .*tokenizer/source"):
+    with pytest.raises(AlchemyError, match=r"encodes 'source' with different ids than .*tokenizer/source"):
         resume(record, device=[-1], raise_errors=True)
     assert status_of(record) == "stopped"  # unchanged: nothing has failed
     build(Recipe(copy, files))
@@ -108,5 +108,5 @@ def test_a_dev_set_with_a_vocabulary_of_its_own_is_refused(corpus: Path, tmp_pat
     build(Recipe(dev, {side: [tmp_path / "text"] for side in ("en", "de")}))
     cfg = training(corpus, tmp_path / "records")
     cfg["task"]["datasets"]["dev"] = training(dev, tmp_path)["task"]["datasets"]["train"]
-    with pytest.raises(AlchemyError, match=r"dev\.en gives 'source' different ids than .*c\.en: .* --like"):
+    with pytest.raises(AlchemyError, match=r"dev\.en encodes 'source' with different ids than .*c\.en: .* --like"):
         run([cfg], device=[-1], raise_errors=True)

@@ -42,9 +42,9 @@ def test_tags_are_found_and_read(text, encoding, keys, tokenizer, tmp_path):
     ("text", "message"),
     [
         ("", "is empty"),
-        ("a line of prose\nand another one that is longer\n", "is not a file of tags: its first line is 'a line of"),
+        ("a line of prose\nand another one that is longer\n", "is not a tagged file: its first line is 'a line of"),
         ("dog NN\nruns VB\n", "the tags NN, VB do not belong to a known scheme; use BIO"),
-        ("".join(f"w{n} t{n}\n" for n in range(400)), "400 different values, too many for tags"),
+        ("".join(f"w{n} t{n}\n" for n in range(400)), "400 different values, which is too many for tags"),
     ],
 )
 def test_files_without_tags_are_clear_errors(text, message, tmp_path):

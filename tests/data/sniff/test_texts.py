@@ -220,7 +220,7 @@ def test_splits_may_be_written_differently(tmp_path):
     for note in (
         "dev has labels that are missing from the training data: 娱乐",
         "test.jsonl has no labels",
-        "3 of 7 texts of dev are also in",
+        "3 of 7 texts in dev are also in",
     ):
         assert note in told
     assert "test" not in finding.splits
@@ -275,7 +275,7 @@ def test_pairs(tmp_path):
             "is not a table: its first line is 'just",
         ),
         ("a.json", '{"a": 1}', "is a JSON dict, expected a list of objects"),
-        ("a.json", '[{"a": 1}', "is not JSON: .*; a file with JSON on each line is jsonl"),
+        ("a.json", '[{"a": 1}', "is not JSON: .*; use the jsonl format for one JSON value per line"),
         ("a.jsonl", "[1]\n[2]\n", "has no rows"),
     ],
 )

@@ -44,7 +44,7 @@ class Option(Folder):
 def test_a_folder_that_holds_everything_is_never_kept_in_silence(capture_log: Any) -> None:
     write("texts/a", "1")
     assert list(Cache(Option("."))) == ["1"]
-    assert "not used, the samples are computed again: pipe 0 (" in capture_log.text
+    assert "not used, computing the samples again: pipe 0 (" in capture_log.text
     assert "the folder '.' contains the current folder" in capture_log.text
 
 
@@ -233,7 +233,7 @@ def test_what_has_no_key_is_never_kept_in_silence(name: str, capture_log: Any) -
     make, told = UNKNOWN[name]
     for _ in range(2):
         assert list(Cache(make())) == ["A", "B"]
-    assert capture_log.text.count("WARNING cache: not used, the samples are computed again: pipe 1 (") == 2
+    assert capture_log.text.count("WARNING cache: not used, computing the samples again: pipe 1 (") == 2
     assert told in capture_log.text
     assert len(CALLS) == 4
     assert not cache_folder().exists()

@@ -44,7 +44,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(capture_log: Any) -> Non
     write(".alchemy/cache", "a file in its place")
     for _ in range(2):
         assert list(Cache(ListMap(names(), upper))) == ["A", "B"]
-    assert capture_log.text.count("WARNING cache: not used, the samples are computed again") == 2
+    assert capture_log.text.count("WARNING cache: not used, computing the samples again") == 2
     assert "cannot write the cache: " in capture_log.text
 
 

@@ -112,7 +112,7 @@ WRONG_ROWS = {
     "an empty label": ("text,label\nx,\n", {}, r"a\.csv:2 the label is empty"),
     "no number": ("text,label\nx,good\n", {"kind": "regression"}, "the label is 'good', expected a finite number"),
     "no finite number": ("text,label\nx,nan\n", {"kind": "regression"}, "the label is 'nan', expected a finite number"),
-    "a comma too many": ("text,label\nx,y,a\n", {}, r"a\.csv:2 3 cells, expected 2 as in the first row"),
+    "a comma too many": ("text,label\nx,y,a\n", {}, r"a\.csv:2 expected 2 cells as in the first row, got 3"),
     "a blank text": ("text,label\n ,a\n", {}, "the text is ' '"),
     "no such number": ("x,a\n", {"text": 0, "label": 2}, "has no column 2"),
 }
@@ -156,15 +156,15 @@ WRONG_SETTINGS = {
     "kind": ({"kind": "many"}, "kind must be one of 'single', 'multi', 'regression', not the string 'many'"),
     "format": ({"format": "jsnl"}, "format must be one of .*, not the string 'jsnl'; did you mean 'jsonl'"),
     "label_by": ({"label_by": "number"}, "label_by must be one of 'name', 'index', not the string 'number'"),
-    "index": ({"label_by": "index"}, 'label_by = "index" needs the names of the labels'),
+    "index": ({"label_by": "index"}, 'label_by = "index" needs the label names'),
     "twice": ({"labels": ["a", "b", "a"]}, "labels has a duplicate: 'a'"),
     "empty": ({"labels": ["a", " "]}, "labels has an empty name"),
     "none": ({"labels": []}, "labels is an empty list"),
-    "a number": ({"labels": 3}, r'labels is 3, expected a list of names; set labels = \["good", "bad"\], or the name'),
+    "a number": ({"labels": 3}, r'labels is 3, expected a list of names; set labels = \["good", "bad"\], or the path'),
     "no single column": ({"text": "twice"}, r"a\.csv:1 more than one column is named 'twice'; use the number"),
     "signs": ({"delimiter": "||"}, r"delimiter must be one character, not the string '\|\|'"),
     "separator": ({"separator": ""}, "separator must not be empty"),
-    "no header": ({"header": False}, "there is no column 'text'; use the number of the column, from 0"),
+    "no header": ({"header": False}, "there is no column 'text'; use the column number, counting from 0"),
 }
 
 
@@ -176,13 +176,13 @@ def test_a_wrong_setting_is_named(write, options, message):
 
 def test_objects_have_no_numbered_columns(write):
     with pytest.raises(
-        AlchemyError, match=r"a\.jsonl:1 the rows are objects, which have no column number 0; use one of the names text"
+        AlchemyError, match=r"a\.jsonl:1 the rows are objects and have no column number 0; use one of the names text"
     ):
         TextClassification(write("a.jsonl", '{"text": "x"}\n'), text=0)
 
 
 def test_an_ending_that_says_nothing(write):
-    with pytest.raises(AlchemyError, match=r"the format of 'a\.txt' is unknown from its extension; set format"):
+    with pytest.raises(AlchemyError, match=r"cannot determine the format of 'a\.txt' from its extension; set format"):
         TextClassification(write("a.txt", "x\n"))
 
 

@@ -31,8 +31,8 @@ def test_source_and_target_name_the_columns_of_a_table(write):
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        (["a", "b"], {"source": "en", "target": "de"}, "parallel files have none; leave out source and target"),
-        ("a.tsv", {"source": 0}, "the column of the target is not set; set target, too"),
+        (["a", "b"], {"source": "en", "target": "de"}, "parallel files have none; remove source and target"),
+        ("a.tsv", {"source": 0}, "'target' is not set; set target too"),
         (
             "a.tsv",
             {"source": 0, "target": 1, "columns": [0, 1]},
@@ -69,7 +69,7 @@ def test_a_header_is_no_sample(write, name, text, options):
         (
             "a.csv",
             "english,german\na,A\n",
-            r"a\.csv:1 no columns en and de; set the columns of the sides, or",
+            r"a\.csv:1 no columns en and de; set the columns to read, or",
         ),
         ("a.jsonl", '{"english": "a", "de": "A"}\n', r"a\.jsonl:1 there is no column 'en'; it has english, de"),
     ],
@@ -103,11 +103,11 @@ def test_unequal_sides_are_refused(write, bad):
 
 @pytest.mark.parametrize(("path", "names"), [(["a"], ["en", "de"]), ("a.tsv", ["en"]), (["a", "b"], ["en", "en"])])
 def test_every_side_has_a_name(path, names):
-    with pytest.raises(AlchemyError, match=r"sides have the names 'en'.*; give a list of files with one for each side"):
+    with pytest.raises(AlchemyError, match=r"at least two distinct names, .*, not \['en'.*; set path to a list"):
         ParallelText(path, names=names)
 
 
 @pytest.mark.parametrize("option", [{"columns": [0, 1]}, {"format": "tsv"}, {"delimiter": ";"}, {"header": False}])
 def test_files_side_by_side_are_no_tables(write, option):
-    with pytest.raises(AlchemyError, match="parallel files have no columns, format, delimiter or header; give one"):
+    with pytest.raises(AlchemyError, match="parallel files have no columns, format, delimiter or header; if the texts"):
         ParallelText([write("a", "x\n"), write("b", "y\n")], **option)

@@ -84,5 +84,5 @@ def test_wrong_marks_are_named(write, text, message):
 def test_an_indicator_for_each_mark(write):
     with pytest.raises(AlchemyError, match="marks must not be empty"):
         Relation(write("a.tsv", "r\tx\n"), marks=[])
-    with pytest.raises(AlchemyError, match="1 indicators for 2 marks; give one for each mark"):
+    with pytest.raises(AlchemyError, match="1 indicators for 2 marks; set one indicator per mark"):
         Relation(write("a.tsv", "r\tx\n"), indicators=["$"])
