@@ -17,8 +17,9 @@ from alchemy.launch.project_imports import add_to_path
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.plugins.file_logger import config_hash
 from alchemy.plugins.resume_changes import changes, refuse_changes
-from alchemy.records.folder import LOCK, find, folders, read_info, read_newest_first, refuse_running
+from alchemy.records.folder import LOCK, find, folders, read_newest_first
 from alchemy.records.local_copies import config_of, use_own_tokenizers
+from alchemy.records.status import read_info, refuse_running
 from alchemy.registry import plain
 from alchemy.result import RunResult, fail_if_ignored
 from alchemy.runner import run

@@ -29,9 +29,9 @@ from alchemy.files import hash_file, hash_text, write_atomic
 from alchemy.launch.project_imports import find_file, imported_files
 from alchemy.model import AlchemyModel
 from alchemy.null_objects import Stateful
-from alchemy.records.folder import now, read_info
 from alchemy.records.jsonl_writer import count_lines
 from alchemy.records.ledger import Ledger
+from alchemy.records.status import now, read_info
 from alchemy.registry import construct
 from alchemy.seeds import Generators
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from alchemy.records.folder import read_info
 from alchemy.records.metrics_file import read_metrics
+from alchemy.records.status import read_info
 from alchemy.runner import run
 from tests.toy import config
 

@@ -15,7 +15,7 @@ import pytest
 from alchemy import prepare_cfg, sym_tbl
 from alchemy.context import current_run
 from alchemy.errors import AlchemyError, ConfigError
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from alchemy.result import FailedRun, RunResult
 from alchemy.runner import run
 from tests.toy import config

@@ -20,7 +20,7 @@ from alchemy.checkpoint.manifest import checkpoints, read_manifest
 from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError, Refused
 from alchemy.pipeline import EvalPipeline
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from alchemy.sched import AlchemyTrainScheduler
 from alchemy.trust import digest_of, trust
 from alchemy.update import NotFinite

@@ -17,7 +17,7 @@ from alchemy.cli import repair_argument
 from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import home, read_table, write_atomic
-from alchemy.records.folder import is_alive, process_start
+from alchemy.records.status import is_alive, process_start
 
 
 def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any]:

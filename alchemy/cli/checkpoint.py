@@ -25,7 +25,8 @@ from alchemy.cli.options import Command, Parser, add_user_dir, check_record_name
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
 from alchemy.metrics.scalars import show_epoch
-from alchemy.records.folder import find, newest, now
+from alchemy.records.folder import find, newest
+from alchemy.records.status import now
 from alchemy.records.symlinks import refuse_links
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from alchemy.checkpoint.manifest import read_manifest
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.metrics.scalars import show_epoch
-from alchemy.records.folder import INFO
 from alchemy.records.local_copies import best_checkpoint, has_best, use_own_tokenizers
+from alchemy.records.status import INFO
 from alchemy.symbol_table import TrainedAt
 
 __all__ = [

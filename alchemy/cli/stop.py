@@ -23,7 +23,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli import background
     from alchemy.records import find, newest
-    from alchemy.records.folder import is_alive, stop
+    from alchemy.records.folder import stop
+    from alchemy.records.status import is_alive
 
     if args.record.isdecimal():
         info = background.stop_detached(int(args.record))

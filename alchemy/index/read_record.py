@@ -14,14 +14,14 @@ from typing import Any
 
 from alchemy.errors import AlchemyError
 from alchemy.files import read_bytes, read_json
-from alchemy.index.curves import Curve, Curves, build_levels, pack, read_curves
+from alchemy.index.curves import MAX_METRICS, Curve, Curves, levels_to_store, read_curves
 from alchemy.index.words import index_text
-from alchemy.records.folder import INFO, read_info
 from alchemy.records.readme import read_readme
+from alchemy.records.status import INFO, read_info
 
 FILES = (INFO, "README.md", "metrics.jsonl", "mail.json")  # files whose changes are noticed
 LARGEST_CONFIG = 4 * 2**20
-MAX_KEYS, MAX_METRICS = 5_000, 2_000  # per record: one hostile record must not fill the index
+MAX_KEYS = 5_000  # per record: one hostile record must not fill the index
 LONGEST_VALUE = 500  # characters of a config value
 _NAME_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)_(\d\d)-(\d\d)-(\d\d)")
 # the kind of a record without a `kind` field, by its runner
@@ -106,9 +106,7 @@ def read_record(folder: Path, site: str = "") -> Entry:
         "problem": problem or trouble,
     }
     entry = Entry(fields, config, metrics)
-    for name, curve in curves.metrics.items():
-        for level, buckets in enumerate(build_levels(curve)):
-            entry.levels.append((name, level, pack(buckets)))
+    entry.levels += levels_to_store(curves)
     entry.words = index_text(_searchable(folder, fields, config))
     return entry
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from alchemy.index.read_record import Entry, read_record, stamp_of
 from alchemy.index.store import Store
-from alchemy.records.folder import INFO, status_of
+from alchemy.records.status import INFO, status_of
 
 BATCH_SECONDS = 1.0  # how long a transaction stays open, and other processes wait
 PARALLEL = 400  # new records from which reading them in several processes pays off

@@ -25,7 +25,7 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.last_run_diff import compare_with_last
 from alchemy.plugins.log_sinks import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.records import Record
-from alchemy.records.folder import INFO
+from alchemy.records.status import INFO
 from alchemy.records.symlinks import path_inside
 from alchemy.trust import CONFIG, digest_of, trust
 

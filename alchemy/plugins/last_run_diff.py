@@ -12,7 +12,7 @@ from alchemy.config.explain import diff
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from alchemy.records.symlinks import refuse_links
 
 # only the newest records are compared

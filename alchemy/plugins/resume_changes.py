@@ -17,7 +17,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import hash_file, read_table
 from alchemy.launch.project_imports import find_file
 from alchemy.plugins.file_logger import environment, hash_code, values_hash, versions
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 
 # keys that do not affect training results: `*` matches one name, `**` all remaining names
 HARMLESS = (

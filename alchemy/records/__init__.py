@@ -1,6 +1,28 @@
 """Create, update, find and read the record folders of runs."""
 
-from alchemy.records.folder import NoRecord, Record, RecordLike, find, newest
-from alchemy.records.ledger import Ledger
+from __future__ import annotations
 
-__all__ = ["Ledger", "NoRecord", "Record", "RecordLike", "find", "newest"]
+from typing import TYPE_CHECKING
+
+from alchemy.lazy import lazy
+
+if TYPE_CHECKING:
+    from alchemy.records.folder import NoRecord as NoRecord
+    from alchemy.records.folder import Record as Record
+    from alchemy.records.folder import RecordLike as RecordLike
+    from alchemy.records.folder import find as find
+    from alchemy.records.folder import newest as newest
+    from alchemy.records.ledger import Ledger as Ledger
+
+# loaded on first use: reading the status of a record must not import what writes one
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "NoRecord": "folder",
+        "Record": "folder",
+        "RecordLike": "folder",
+        "find": "folder",
+        "newest": "folder",
+        "Ledger": "ledger",
+    },
+)

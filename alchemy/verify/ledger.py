@@ -11,9 +11,9 @@ from typing import Any
 from alchemy.checkpoint.manifest import newest_valid, read_parts
 from alchemy.errors import AlchemyError
 from alchemy.records import find
-from alchemy.records.folder import status_of
 from alchemy.records.jsonl_writer import count_lines
 from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, sum_ids, sum_range
+from alchemy.records.status import status_of
 from alchemy.records.symlinks import refuse_links
 
 _sum_range = functools.cache(sum_range)  # all epochs usually have the same size

@@ -10,9 +10,9 @@ from alchemy.checkpoint.manifest import WHOLE, checkpoints, parse_name, read_man
 from alchemy.checkpoint.manifest import verify as why_invalid
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
-from alchemy.records.folder import read_info, refuse_running
 from alchemy.records.ledger import NAME, read_ledger
 from alchemy.records.metrics_file import read_metrics
+from alchemy.records.status import read_info, refuse_running
 
 
 def check_replayable(folder: Path, update: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from alchemy.config.secrets import hide
 from alchemy.files import write_atomic
 from alchemy.plugins.base import AlchemyPlugin
-from alchemy.records.folder import now
+from alchemy.records.status import now
 
 FORMAT = 1
 # omitted: timings are in metrics.jsonl

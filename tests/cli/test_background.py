@@ -8,7 +8,7 @@ import pytest
 
 from alchemy.cli import background, main
 from alchemy.errors import AlchemyError
-from alchemy.records.folder import is_alive
+from alchemy.records.status import is_alive
 
 
 def wait_until(true, seconds=30.0):

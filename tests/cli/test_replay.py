@@ -101,7 +101,7 @@ def test_bad_input_is_one_error(project, capsys, words, message):
 def test_a_running_record_and_an_update_that_is_not_there(trained, capsys):
     import os
 
-    from alchemy.records.folder import process_start
+    from alchemy.records.status import process_start
 
     record = trained()
     assert main(["replay", str(record), "--update", "99"]) == 2

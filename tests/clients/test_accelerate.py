@@ -11,7 +11,7 @@ from torch import nn
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.model import BackwardHandler
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from alchemy.runner import run
 from alchemy.util.ddp import accelerate
 from tests.clients.accelerated import HERE, PARTS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from tests.dist.alone import STEP
 from tests.dist.parts import read
 from tests.dist.start import torchrun

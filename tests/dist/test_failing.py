@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alchemy.config.toml_writer import dumps
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from tests.dist.leaving import recorded
 from tests.dist.start import python
 from tests.dist.work import record

@@ -16,9 +16,9 @@ import torch
 
 from alchemy.checkpoint.files import read as read_checkpoint
 from alchemy.checkpoint.manifest import newest_valid, read_manifest
-from alchemy.records.folder import read_info
 from alchemy.records.ledger import read_ledger
 from alchemy.records.metrics_file import comparable
+from alchemy.records.status import read_info
 from alchemy.verify.ledger import verify_ledger
 from tests.dist.parts import farthest, read
 from tests.dist.start import torchrun

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from alchemy.config.toml_writer import dumps
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from tests.clients.accelerated import HERE, PARTS
 from tests.clients.conftest import NER
 from tests.dist.leaving import recorded

@@ -14,8 +14,9 @@ import pytest
 from loguru import logger
 
 from alchemy.errors import AlchemyError
-from alchemy.records.folder import FORMAT, Record, find, newest, read_info, stop
+from alchemy.records.folder import FORMAT, Record, find, newest, stop
 from alchemy.records.metrics_file import MetricsFile, read_metrics
+from alchemy.records.status import read_info
 
 KEYS = (
     "format id tag purpose status reason pid host started ended heartbeat cmd "

@@ -10,7 +10,8 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.errors import AlchemyError
-from alchemy.records.folder import Record, newest, read_info, stop
+from alchemy.records.folder import Record, newest, stop
+from alchemy.records.status import read_info
 
 NONE = object()
 

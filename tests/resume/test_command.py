@@ -15,7 +15,7 @@ import pytest
 
 from alchemy.checkpoint.manifest import checkpoints
 from alchemy.files import lock_file
-from alchemy.records.folder import process_start, read_info
+from alchemy.records.status import process_start, read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import ROOT, Lab, record_of, text_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from alchemy.checkpoint.manifest import read_manifest
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import ROOT, Lab, record_of, text_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from alchemy.config.load import prepare_cfg
 from alchemy.config.toml_writer import dumps
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import Lab, text_of
 from tests.resume.projects import PROJECTS

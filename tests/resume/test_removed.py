@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from alchemy.records.folder import folders, read_info
+from alchemy.records.folder import folders
+from alchemy.records.status import read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from alchemy.records.folder import read_info
+from alchemy.records.status import read_info
 from alchemy.runner import run_task
 from alchemy.tasks import Relation, Tagging
 from tests.tasks.texts import config

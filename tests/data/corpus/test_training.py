@@ -14,7 +14,7 @@ from alchemy.data.corpus.build import build
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
-from alchemy.records.folder import status_of
+from alchemy.records.status import status_of
 from alchemy.runner import run
 from alchemy.verify.compare_records import compare, last_update
 from alchemy.verify.ledger import verify_ledger
