@@ -65,6 +65,10 @@ class BadFilter(AlchemyError):
         super().__init__(f"{message}\n  {shown}\n  {' ' * place}^", hint=hint)
 
 
+class UnknownName(BadFilter):
+    """A filter with a config key or metric that no record has."""
+
+
 class Names(Protocol):
     """The config keys and metrics that the index knows."""
 
@@ -177,9 +181,9 @@ class _Parser:
             return self._compare_metric(name, "best", operator, text, start, place)
         if operator == ":":  # not a field of any record
             hint = did_you_mean(name, FIELDS) or self._names.suggest(name)
-            raise self._error(f"no record has a field or config key {name!r}", start, hint)
+            raise UnknownName(self._text, start, f"no record has a field or config key {name!r}", hint)
         hint = self._names.suggest(name) or did_you_mean(name, FIELDS)
-        raise self._error(f"no record has a config key or metric {name!r}", start, hint)
+        raise UnknownName(self._text, start, f"no record has a config key or metric {name!r}", hint)
 
     def _compare_text(self, name: str, operator: str, text: str, place: int) -> str:
         column = TEXT_FIELDS[name]
@@ -224,7 +228,7 @@ class _Parser:
             raise self._error(f"unknown function {kind!r}", start, hint)
         metrics = self._names.find_metrics(name)
         if not metrics:
-            raise self._error(f"no record has a metric {name!r}", start, self._names.suggest(name))
+            raise UnknownName(self._text, start, f"no record has a metric {name!r}", self._names.suggest(name))
         if operator in (":", "~"):
             raise self._error(f"a metric cannot be compared with {operator!r}", place, "use =, < or >")
         sign = "<>" if operator == "!=" else operator

@@ -19,6 +19,10 @@ _OF_FIRST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a f
 Value = float | str | None
 
 
+class UnknownColumn(AlchemyError):
+    """A column that is not a field, nor a config key or metric of any record."""
+
+
 class Cell(NamedTuple):
     """A value over one or several runs: the mean and standard deviation of numbers, or the distinct texts."""
 
@@ -67,7 +71,7 @@ def build_listing(
     chosen = groups if limit is None else groups[:limit]
     rows = {row.id: row for row in index.load([number for group in chosen for number in group])}
     runs = [[rows[number] for number in group if number in rows] for group in chosen]
-    values = _Values(index, list(rows.values()))
+    values = Values(index, list(rows.values()))
     names = list(columns) if columns else _choose_columns(runs, values)
     getters = {name: values.getter(name) for name in names}
     lines = [Line(group, {name: _cell(name, get, group) for name, get in getters.items()}) for group in runs]
@@ -112,7 +116,7 @@ def format_number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-class _Values:
+class Values:
     """Looks up the columns of some records, reading each kind of value once."""
 
     def __init__(self, index: RecordIndex, rows: Sequence[Row]) -> None:
@@ -138,11 +142,11 @@ class _Values:
             texts = self._index.config_values(self.rows, name)
             return lambda row: _parse(texts.get(row.id))
         hint = did_you_mean(name, FIELD_COLUMNS) or self._index.suggest(name)
-        raise AlchemyError(f"unknown column {name!r}: no record has such a field, config key or metric", hint=hint)
+        raise UnknownColumn(f"unknown column {name!r}: no record has such a field, config key or metric", hint=hint)
 
     def _metric_getter(self, name: str, statistic: str) -> Callable[[Row], Value]:
         if not self._index.find_metrics(name):
-            raise AlchemyError(f"no record has a metric {name!r}", hint=self._index.suggest(name))
+            raise UnknownColumn(f"no record has a metric {name!r}", hint=self._index.suggest(name))
 
         def get(row: Row) -> Value:
             found = self.metrics[row.id].get(name)
@@ -164,7 +168,7 @@ class _Values:
         return [key for key, _ in counts.most_common() if key.rpartition(".")[2] not in hidden][:MAX_CHANGED]
 
 
-def _choose_columns(groups: Sequence[Sequence[Row]], values: _Values) -> list[str]:
+def _choose_columns(groups: Sequence[Sequence[Row]], values: Values) -> list[str]:
     rows = [row for group in groups for row in group]
     columns = ["id", "status", "tag"]
     columns += ["purpose"] if any(row.purpose for row in rows) else []
@@ -236,6 +240,8 @@ FIELD_COLUMNS: dict[str, Callable[[Row], Value]] = {
     "updates": lambda row: None if row.updates is None else float(row.updates),
     "best": lambda row: row.best_value,
     "duration": lambda row: row.seconds,
+    "minutes": lambda row: None if row.seconds is None else row.seconds / 60,
+    "hours": lambda row: None if row.seconds is None else row.seconds / 3600,
     "created": lambda row: row.started,
     "ended": lambda row: row.ended,
 }
