@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import sqlite3
@@ -200,19 +201,17 @@ class RecordIndex:
         found: dict[int, dict[str, Mapping[str, Any]]] = {row.id: {} for row in rows}
         sql = "SELECT m.record, n.name, m.last, m.at_best, m.lowest, m.highest, m.points FROM metrics m "
         sql += "JOIN names n ON n.id = m.metric WHERE m.record IN ({})"
-        parents = {row.name: row.id for row in rows}
-        owner = {row.id: row.id for row in rows}
-        tests = self._tests_of(parents)
-        owner |= tests
-        for record, name, *values in self._for_records(sql, owner):
+        tests = self._tests_of({row.name: row.id for row in rows})
+        owner = {row.id: row.id for row in rows} | tests
+        newest_first = {record: place for place, record in enumerate(tests)}
+        of_tests = sorted(self._for_records(sql, tests), key=lambda values: newest_first[values[0]])
+        for record, name, *values in itertools.chain(self._for_records(sql, found), of_tests):
             summary = dict(zip(("last", "at_best", "lowest", "highest", "points"), values))
-            own = owner[record] == record
-            if own or name not in found[owner[record]]:
-                found[owner[record]][name] = summary
+            found[owner[record]].setdefault(name, summary)  # own metrics, then those of the latest test
         return found
 
     def _tests_of(self, parents: Mapping[str, int]) -> dict[int, int]:
-        """Return the tests of training runs, oldest first: `{record id of the test: record id of the run}`."""
+        """Return the tests of training runs, newest first: `{record id of the test: record id of the run}`."""
         found: dict[int, int] = {}
         names = list(parents)
         for start in range(0, len(names), CHUNK):
@@ -262,11 +261,11 @@ class RecordIndex:
     def best(self, metric: str, text: str = "") -> Row:
         """Return the record with the best value of a metric among the records that match a filter.
 
-        Metrics whose name contains `loss`, `error` or similar are minimized, unless a record monitors them otherwise.
+        Metrics whose name contains `loss`, `error` or similar are minimized.
         """
         if not self.find_metrics(metric):
             raise AlchemyError(f"no record has a metric {metric!r}", hint=self.suggest(metric))
-        lowest = _MINIMIZED.search(metric.lower()) is not None
+        lowest = is_minimized(metric)
         values = self.metrics(rows := self.query(text))
         scored = [(row, values[row.id][metric]["at_best"]) for row in rows if metric in values[row.id]]
         scored = [(row, value) for row, value in scored if value is not None]
@@ -321,6 +320,15 @@ class RecordIndex:
         numbers = list(records)
         for start in range(0, len(numbers), CHUNK):
             yield from self._store.query(sql.format(_join(numbers[start : start + CHUNK])))
+
+
+def is_minimized(metric: str) -> bool:
+    """Return whether lower values of a metric are better, judging by its name.
+
+    >>> is_minimized("dev/loss"), is_minimized("dev/f1")
+    (True, False)
+    """
+    return _MINIMIZED.search(metric.lower()) is not None
 
 
 def _join(numbers: Iterable[int]) -> str:
