@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.index.curves import MAX_BUCKETS, Bucket, read_curves, to_buckets, unpack
+from alchemy.index.curves import MAX_BUCKETS, Bucket, Curves, read_curves, to_buckets, unpack
 from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.settings import Settings, load_settings
 from alchemy.index.store import SqliteStore, Store, open_store
@@ -89,6 +89,7 @@ class RecordIndex:
         self._store, self.settings, self.roots = store, settings, tuple(roots)
         self.changes = Changes()
         self._names: dict[str, int] | None = None
+        self._last_curves: tuple[str, Curves] = ("", Curves({}, 0, 0, 0, 0.0))
 
     @classmethod
     @contextlib.contextmanager
@@ -223,17 +224,38 @@ class RecordIndex:
 
     def curve(self, row: Row, metric: str) -> list[Bucket]:
         """Return the curve of a metric in at most 2000 buckets; an empty list if the record has no such metric."""
-        metrics = self.find_metrics(metric)
-        sql = "SELECT data FROM curves WHERE record = :record AND metric = :metric ORDER BY level"
-        for number in metrics:
-            for (data,) in self._store.query(sql, {"record": row.id, "metric": number}):
-                if len(data) <= MAX_BUCKETS * 40:
-                    return unpack(data)
-        try:
-            curves = read_curves(row.folder / "metrics.jsonl").metrics
-        except OSError:
+        sql = "SELECT 1 FROM metrics WHERE record = :record AND metric = :metric"
+        params = {"record": row.id, "metric": self.names().get(metric)}
+        if not self._store.query(sql, params):
             return []
-        return to_buckets(curves[metric]) if metric in curves else []
+        stored = self._stored_curve(row, metric)
+        curve = None if stored else self._read_curves(row).metrics.get(metric)
+        return to_buckets(curve) if curve is not None else stored
+
+    def clock(self, row: Row, name: str) -> list[tuple[float, float]]:
+        """Return `(update, value)` of a clock, which is the run `time` in seconds or the number of epochs completed."""
+        buckets = self._stored_curve(row, f"#{name}")
+        if not buckets and name in (clocks := self._read_curves(row).clocks):
+            buckets = to_buckets(clocks[name])
+        points = ((bucket.first, bucket.low, bucket.last, bucket.high) for bucket in buckets)
+        return [point for first, low, last, high in points for point in ((first, low), (last, high))]
+
+    def _stored_curve(self, row: Row, name: str) -> list[Bucket]:
+        """Return the finest stored level that is short enough to plot."""
+        sql = "SELECT data FROM curves WHERE record = :record AND metric = :metric ORDER BY level"
+        for (data,) in self._store.query(sql, {"record": row.id, "metric": self.names().get(name)}):
+            if len(data) <= MAX_BUCKETS * 40:
+                return unpack(data)
+        return []
+
+    def _read_curves(self, row: Row) -> Curves:
+        """Read the curves of a record; those of the last record are kept, since plots ask for several metrics."""
+        if self._last_curves[0] != row.path:
+            try:
+                self._last_curves = row.path, read_curves(row.folder / "metrics.jsonl")
+            except OSError:
+                self._last_curves = row.path, Curves({}, 0, 0, 0, 0.0)
+        return self._last_curves[1]
 
     def find(self, name: str) -> Row:
         """Return the record that a name stands for.
