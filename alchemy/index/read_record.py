@@ -114,6 +114,8 @@ def read_record(folder: Path, site: str = "") -> Entry:
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys and values of a config. Tables in a list are named by their type, or by position.
 
+    A type that occurs again gets its position as well, as in `alchemy config diff`: `pipes.Encode`, `pipes.Encode:2`.
+
     >>> dict(flatten({"a": {"b": 1}, "plugins": [{"type": "x.Seeding", "seed": 3}], "c": [1, 2]}))
     {'a.b': 1, 'plugins.Seeding.type': 'x.Seeding', 'plugins.Seeding.seed': 3, 'c': [1, 2]}
     """
@@ -122,8 +124,11 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
         if isinstance(value, dict):
             yield from flatten(value, f"{name}.")
         elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            taken: set[str] = set()
             for place, item in enumerate(value):
                 kind = str(item.get("type", place)).rpartition(".")[2]
+                kind = kind if kind not in taken else f"{kind}:{place}"
+                taken.add(kind)
                 yield from flatten(item, f"{name}.{kind}.")
         else:
             yield name, value
