@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import traceback
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -118,6 +119,20 @@ def printable(text: str) -> str:
     'red: \\\\u001b[31m'
     """
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def display_width(text: str) -> int:
+    """Return the number of terminal cells that a text occupies: Chinese characters take two.
+
+    >>> display_width("loss"), display_width("损失")
+    (4, 4)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
 
 
 def format_error(error: BaseException, between: str = "; ") -> str:

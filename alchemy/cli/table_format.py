@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-import unicodedata
 from collections.abc import Collection, Sequence
 
-from alchemy.errors import printable
+from alchemy.errors import display_width, printable
 
 NARROWEST = 12  # width to which a wide column may shrink
 GAP = "  "
@@ -27,20 +26,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: Col
     for row in cells:
         line = GAP.join(_fit(cell, width) for cell, width in zip(row, widths, strict=True))
         print(line.rstrip())
-
-
-def display_width(text: str) -> int:
-    """Return the number of terminal cells that a text occupies: Chinese characters take two.
-
-    >>> display_width("loss"), display_width("损失")
-    (4, 4)
-    """
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )
 
 
 def safe_cell(value: object) -> object:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError, did_you_mean, display_width, printable
 from alchemy.index.words import query_terms
 from alchemy.records.record_json import STATUSES
 
@@ -45,6 +45,7 @@ TIME_FIELDS = {"created": "r.started", "started": "r.started", "ended": "r.ended
 FIELDS = (*TEXT_FIELDS, *HASH_FIELDS, *NUMBER_FIELDS, *TIME_FIELDS)
 FUNCTIONS = {"best": "at_best", "last": "last", "min": "lowest", "max": "highest"}
 LONGEST, DEEPEST = 10_000, 50  # characters, and nested parentheses
+SHOWN = 60  # characters on each side of an error
 
 _SPACE = re.compile(r"\s*")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -61,8 +62,12 @@ class BadFilter(AlchemyError):
 
     def __init__(self, text: str, place: int, message: str, hint: str = "") -> None:
         self.place = place
-        shown = re.sub(r"\s", " ", text)
-        super().__init__(f"{message}\n  {shown}\n  {' ' * place}^", hint=hint)
+        first = max(0, place - SHOWN)  # only the part of a long filter around the error is shown
+        before, after = (
+            printable(re.sub(r"\s", " ", part)) for part in (text[first:place], text[place : place + SHOWN])
+        )
+        told = f"{message}; {hint}" if hint else message
+        super().__init__(f"{told}\n  {before}{after}\n  {' ' * display_width(before)}^")
 
 
 class UnknownName(BadFilter):
@@ -79,10 +84,11 @@ class Names(Protocol):
 
 
 class Condition(NamedTuple):
-    """A condition in SQL on the table `records r`, and its parameters."""
+    """A condition in SQL on the table `records r`, its parameters, and the names of fields, keys and metrics in it."""
 
     sql: str
     params: dict[str, Any]
+    names: frozenset[str] = frozenset()
 
 
 def compile_filter(text: str, names: Names) -> Condition:
@@ -96,13 +102,14 @@ class _Parser:
     def __init__(self, text: str, names: Names) -> None:
         self._text, self._names, self._at = text, names, 0
         self._params: dict[str, Any] = {}
+        self._used: set[str] = set()
 
     def parse(self) -> Condition:
         self._skip()
         sql = self._any_of(0) if self._at < len(self._text) else "1 = 1"
         if self._at < len(self._text):
             raise self._error("unexpected ')'" if self._text[self._at] == ")" else "cannot parse this")
-        return Condition(sql, self._params)
+        return Condition(sql, self._params, frozenset(self._used))
 
     def _any_of(self, depth: int) -> str:
         if depth > DEEPEST:
@@ -158,6 +165,7 @@ class _Parser:
         if value is None:
             raise self._error(f"expected a value after {operator[0]!r}")
         text = _unquote(quoted[1]) if quoted else value[0]
+        self._used.add(function[2] if function else name[0])
         if function:
             return self._compare_metric(function[2], function[1], operator[0], text, start, place)
         return self._compare(name[0], operator[0], text, start, place)
@@ -176,7 +184,7 @@ class _Parser:
         if name in FIELDS:
             raise self._error(f"{name} cannot be used with {operator!r}", place, "compare it with =, < or >")
         if keys := self._names.find_keys(name):
-            return self._compare_key(keys, operator, text)
+            return self._compare_key(keys, operator, text, place)
         if self._names.find_metrics(name):
             return self._compare_metric(name, "best", operator, text, start, place)
         if operator == ":":  # not a field of any record
@@ -207,13 +215,13 @@ class _Parser:
             return f"{column} {'<>' if operator == '!=' else '='} {self._bind(text)}"
         return f"LOWER({column}) LIKE {self._bind(f'%{_like(text.lower())}%')} ESCAPE '\\'"
 
-    def _compare_key(self, keys: Iterable[int], operator: str, text: str) -> str:
+    def _compare_key(self, keys: Iterable[int], operator: str, text: str, place: int) -> str:
         if operator == "!=":
-            return f"NOT ({self._compare_key(keys, '=', text)})"
+            return f"NOT ({self._compare_key(keys, '=', text, place)})"
         number = _parse_number(text)
         if operator in ("<", "<=", ">", ">="):
             if number is None:
-                raise self._error(f"{text!r} is not a number")
+                raise self._error(f"{text!r} is not a number", place)
             test = f"c.number {operator} {self._bind(number)}"
         elif operator == "=" and number is not None:
             test = f"c.number = {self._bind(number)}"

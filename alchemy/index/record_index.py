@@ -18,7 +18,7 @@ from alchemy.index.curves import MAX_BUCKETS, Bucket, Curves, read_curves, to_bu
 from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.settings import Settings, load_settings
 from alchemy.index.store import SqliteStore, Store, open_store
-from alchemy.index.sync import Changes, Progress, synchronize
+from alchemy.index.sync import Changes, Progress, is_record, synchronize
 
 # fields to sort by, next to config keys and metrics
 SORTED = {
@@ -80,6 +80,12 @@ class Row:
 
 
 _COLUMNS = ", ".join(f"r.{field.name}" for field in fields(Row))
+# the value of a metric of the record `r`, and of its latest test
+_OWN_METRIC = "(SELECT m.at_best FROM metrics m WHERE m.metric = {metric} AND m.record = r.id)"
+_TEST_METRIC = (
+    "(SELECT m.at_best FROM metrics m JOIN records t ON t.id = m.record WHERE m.metric = {metric} "
+    "AND t.parent = r.name AND t.kind = 'test' ORDER BY t.started DESC LIMIT 1)"
+)
 
 
 class RecordIndex:
@@ -126,21 +132,24 @@ class RecordIndex:
     def _site(self) -> str:
         return self._store.site
 
-    def query(self, text: str = "", *, sort: str = "-created", limit: int | None = None) -> list[Row]:
+    def query(self, text: str = "", *, sort: str = "-created", limit: int | None = None, kind: str = "") -> list[Row]:
         """Return the records that match a filter, newest first by default.
 
-        `sort` is a field, a config key or a metric; a leading `-` sorts in descending order.
+        `sort` is a field, a config key or a metric; a leading `-` sorts in descending order. `kind` restricts the
+        records to one kind, such as `train`, unless the filter itself mentions `kind`.
         """
-        return [Row(*row) for row in self._select(_COLUMNS, text, sort, limit)]
+        return [Row(*row) for row in self._select(_COLUMNS, text, sort, limit, kind)]
 
-    def query_groups(self, text: str = "", *, sort: str = "-created", fold: bool = True) -> list[list[int]]:
+    def query_groups(
+        self, text: str = "", *, sort: str = "-created", fold: bool = True, kind: str = ""
+    ) -> list[list[int]]:
         """Return the ids of the matching records; with `fold`, group runs that differ only in their seed.
 
         A group is at the position of its first record.
         """
         groups: dict[tuple[str, str], list[int]] = {}
-        for number, key, kind in self._select("r.id, r.fold_hash, r.kind", text, sort, None):
-            groups.setdefault((key if fold and key else str(number), kind), []).append(number)
+        for number, key, own in self._select("r.id, r.fold_hash, r.kind", text, sort, None, kind):
+            groups.setdefault((key if fold and key else str(number), own), []).append(number)
         return list(groups.values())
 
     def load(self, ids: Sequence[int]) -> list[Row]:
@@ -151,9 +160,12 @@ class RecordIndex:
         }
         return [found[number] for number in ids if number in found]
 
-    def _select(self, columns: str, text: str, sort: str, limit: int | None) -> list[Sequence[Any]]:
+    def _select(self, columns: str, text: str, sort: str, limit: int | None, kind: str = "") -> list[Sequence[Any]]:
         condition = compile_filter(text, self)
         params = dict(condition.params)
+        only = ""
+        if kind and "kind" not in condition.names:
+            only, params["kind"] = "r.kind = :kind AND ", kind
         order = self._order(sort)
         inside = " OR ".join(
             f"r.path = :root{place} OR r.path LIKE :below{place} ESCAPE '\\'" for place in range(len(self.roots))
@@ -161,7 +173,9 @@ class RecordIndex:
         for place, root in enumerate(self.roots):
             escaped = re.sub(r"([\\%_])", r"\\\1", str(root).rstrip("/"))
             params |= {f"root{place}": str(root), f"below{place}": f"{escaped}/%"}
-        sql = f"SELECT {columns} FROM records r {order[0]} WHERE ({inside}) AND r.site = :site AND {condition.sql}"
+        sql = (
+            f"SELECT {columns} FROM records r {order[0]} WHERE ({inside}) AND r.site = :site AND {only}{condition.sql}"
+        )
         sql += f" ORDER BY {order[1]}" + (f" LIMIT {int(limit)}" if limit is not None else "")
         return self._store.query(sql, params | {"site": self._site})
 
@@ -172,8 +186,8 @@ class RecordIndex:
         if name in SORTED:
             return "", f"{SORTED[name]} IS NULL, {SORTED[name]} {direction}{last}"
         if metrics := self.find_metrics(name):
-            join = f"LEFT JOIN metrics s ON s.record = r.id AND s.metric = {metrics[0]}"
-            return join, f"s.at_best IS NULL, s.at_best {direction}{last}"
+            value = f"COALESCE({_OWN_METRIC}, {_TEST_METRIC})".format(metric=metrics[0])
+            return "", f"{value} IS NULL, {value} {direction}{last}"
         if keys := self.find_keys(name):
             join = f"LEFT JOIN config s ON s.record = r.id AND s.key = {keys[0]}"
             return join, f"s.number IS NULL, s.number {direction}, s.text {direction}{last}"
@@ -257,16 +271,26 @@ class RecordIndex:
                 self._last_curves = row.path, Curves({}, 0, 0, 0, 0.0)
         return self._last_curves[1]
 
+    def children(self, row: Row) -> list[Row]:
+        """Return the tests, predictions and other records that derive from a record, oldest first."""
+        return sorted(self._where("r.parent = :name", {"name": row.name}), key=lambda child: child.started or 0.0)
+
     def find(self, name: str) -> Row:
         """Return the record that a name stands for.
 
-        A name is a path, a unique prefix of an id, `last`, `last~2`, `best(dev/f1)` or `best(dev/f1, tag:trec)`.
+        A name is a path, a unique prefix of an id, `last`, `last~2`, `best(dev/f1)` or `best(dev/f1, tag:trec)`. A
+        record outside the roots is added to the index.
         """
+        if not name:
+            raise AlchemyError("the record name is empty", hint="pass a record folder, its id, or 'last'")
         if match := _LAST.fullmatch(name):
             return self._newest(int(match[1] or 0))
         if match := _BEST.fullmatch(name):
             return self.best(match[1], match[2] or "")
         path = os.path.abspath(name)
+        if is_record(path) and not self._where("r.path = :path", {"path": path}):
+            synchronize(self._store, [Path(path)], site=self._site)
+            self._names = None
         rows = self._where("r.path = :path", {"path": path})
         if not rows:
             escaped = re.sub(r"([\\%_])", r"\\\1", name)
@@ -281,14 +305,14 @@ class RecordIndex:
         raise AlchemyError(f"record not found: {name!r}", hint="`alchemy ls` lists all records")
 
     def best(self, metric: str, text: str = "") -> Row:
-        """Return the record with the best value of a metric among the records that match a filter.
+        """Return the training run with the best value of a metric among the records that match a filter.
 
         Metrics whose name contains `loss`, `error` or similar are minimized.
         """
         if not self.find_metrics(metric):
             raise AlchemyError(f"no record has a metric {metric!r}", hint=self.suggest(metric))
         lowest = is_minimized(metric)
-        values = self.metrics(rows := self.query(text))
+        values = self.metrics(rows := self.query(text, kind="train"))
         scored = [(row, values[row.id][metric]["at_best"]) for row in rows if metric in values[row.id]]
         scored = [(row, value) for row, value in scored if value is not None]
         if not scored:
@@ -296,7 +320,7 @@ class RecordIndex:
         return (min if lowest else max)(scored, key=lambda pair: pair[1])[0]
 
     def _newest(self, skip: int) -> Row:
-        rows = self.query("kind:train", limit=skip + 1)
+        rows = self.query(kind="train", limit=skip + 1)
         if len(rows) <= skip:
             found = f"only {len(rows)} training runs" if rows else "no training run"
             raise AlchemyError(f"there is {found} below {', '.join(map(str, self.roots))}")

@@ -48,8 +48,7 @@ def find_records(root: str, known: Iterable[str] = ()) -> Iterator[str]:
                 entries = list(found)
         except OSError:  # deleted in the meantime, or not readable
             continue
-        names = {entry.name for entry in entries}
-        if INFO in names or ("cfg.toml" in names and names & _OLD_MARKS):
+        if _looks_like_record({entry.name for entry in entries}):
             yield folder
             continue
         pending += sorted(
@@ -60,6 +59,18 @@ def find_records(root: str, known: Iterable[str] = ()) -> Iterator[str]:
             ),
             reverse=True,
         )
+
+
+def is_record(folder: str) -> bool:
+    """Return whether a folder is a record."""
+    try:
+        return _looks_like_record(set(os.listdir(folder)))
+    except OSError:
+        return False
+
+
+def _looks_like_record(names: set[str]) -> bool:
+    return INFO in names or ("cfg.toml" in names and bool(names & _OLD_MARKS))
 
 
 def synchronize(store: Store, roots: Sequence[Path], *, site: str = "", progress: Progress | None = None) -> Changes:

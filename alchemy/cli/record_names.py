@@ -1,0 +1,69 @@
+"""Find the records that a command line names, by path, id prefix, `last`, `best(METRIC)` or a filter."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alchemy.errors import AlchemyError
+
+if TYPE_CHECKING:
+    from alchemy.index.record_index import RecordIndex, Row
+
+RECORD = "a record: its folder, the start of its id, 'last', 'last~2', or 'best(dev/f1)'"
+
+
+def add_record(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("record", metavar="RECORD", help=RECORD)
+
+
+def add_records(parser: argparse.ArgumentParser) -> None:
+    """Add RECORD.. and the option that selects records with a filter instead."""
+    parser.add_argument("records", nargs="*", metavar="RECORD", help=RECORD)
+    parser.add_argument("--filter", metavar="FILTER", help="all training runs that match, as in 'alchemy ls'")
+
+
+def choose_records(index: RecordIndex, names: Sequence[str], text: str | None) -> list[Row]:
+    """Return the records named on the command line, or those that match a filter; raises an error if there are none."""
+    if bool(names) == (text is not None):
+        raise AlchemyError("pass records or --filter", hint="for example 'last', or --filter 'status:failed'")
+    rows = [index.find(name) for name in names] if text is None else index.query(text, kind="train")
+    if not rows:
+        raise AlchemyError(f"no training run matches {text!r}", hint="`alchemy ls` lists all of them")
+    return list({row.path: row for row in rows}.values())
+
+
+def find_record(name: str) -> Path:
+    """Return the folder of a record. Paths and `latest` are resolved without the index."""
+    from alchemy.records import find
+
+    if name == "latest" or _is_path(name):
+        return find(name)
+    from alchemy.index.record_index import RecordIndex
+
+    with RecordIndex.open() as index:
+        return _shorten(index.find(name).path)
+
+
+def find_config(name: str) -> str:
+    """Return the config that CFG stands for: a config file, or the config of a record."""
+    from alchemy.records.local_copies import config_of
+
+    file, _, variant = name.partition("#")
+    if variant or not name or os.path.isfile(file) or file.endswith((".toml", ".json", ".ini", ".py")):
+        return name
+    return str(config_of(Path(name) if os.path.isdir(name) else find_record(name)))
+
+
+def _is_path(name: str) -> bool:
+    """Return whether a name can only be a path: it exists, or it has a folder and is not `best(..)`."""
+    return os.path.lexists(name) or (os.sep in name and not name.startswith("best("))
+
+
+def _shorten(path: str) -> Path:
+    """Return a path relative to the working directory if it is below it, as users write it."""
+    here = os.path.join(os.getcwd(), "")
+    return Path(path.removeprefix(here))
