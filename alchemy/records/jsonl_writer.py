@@ -227,6 +227,13 @@ def drop_superseded(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[
     return kept
 
 
+def read_valid_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Yield the lines that no resumed run has superseded; the lines of a run that was never resumed are read lazily."""
+    with open_to_read(path) as file:
+        resumed = any(b'"resume"' in line for line in file)
+    yield from drop_superseded(read_lines(path)) if resumed else read_lines(path)
+
+
 class NoJsonlWriter:
     """The null object for processes that do not write."""
 

@@ -19,14 +19,14 @@ import hashlib
 import sys
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from alchemy.errors import AlchemyError
 from alchemy.null_objects import ProcessGroup, SingleProcess
-from alchemy.records.jsonl_writer import JournaledMixin, JsonlWriter, NoJsonlWriter, drop_superseded, encode, read_lines
+from alchemy.records.jsonl_writer import JournaledMixin, JsonlWriter, NoJsonlWriter, encode, read_valid_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,13 +145,16 @@ class Ledger(JournaledMixin):
 
 def read_ledger(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
     """Return `(line, row)` for all valid rows; raise an error on a damaged line, except an incomplete last line."""
-    rows = []
-    for line, row in drop_superseded(read_lines(path)):
+    return list(iterate_ledger(path))
+
+
+def iterate_ledger(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Like `read_ledger`, but yield the rows one by one."""
+    for line, row in read_valid_lines(path):
         if row is None or not _is_row(row):
             hint = "the record was edited, or its disk lost data"
             raise AlchemyError("not a ledger row", where=f"{path}:{line}", hint=hint)
-        rows.append((line, row))
-    return rows
+        yield line, row
 
 
 def _is_row(row: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alchemy.records.jsonl_writer import JournaledMixin, JsonlWriter, drop_superseded, read_lines
+from alchemy.records.jsonl_writer import JournaledMixin, JsonlWriter, read_lines, read_valid_lines
 
 encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 MACHINE_PREFIXES = ("time/", "system/")  # prefixes of metrics that differ between identical runs
@@ -56,20 +56,23 @@ class MetricsFile(JournaledMixin):
 
 def read_metrics(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any]]:
     """Yield the rows of a `metrics.jsonl` file; with `alive=False`, include rows superseded by a resumed run."""
-    lines = drop_superseded(read_lines(path)) if alive else read_lines(path)
+    lines = read_valid_lines(path) if alive else read_lines(path)
     for _, row in lines:
         if row is not None and type(row.get("update")) is int and isinstance(row.get("values", {}), dict):
             yield row
 
 
 def comparable(path: str | Path) -> list[dict[str, Any]]:
-    """Return the valid rows without time and system metrics, so that identical runs have equal rows."""
-    found = []
+    """Return the rows of `iterate_comparable`."""
+    return list(iterate_comparable(path))
+
+
+def iterate_comparable(path: str | Path) -> Iterator[dict[str, Any]]:
+    """Yield the valid rows without time and system metrics, so that identical runs have equal rows."""
     for row in read_metrics(path):
         values = {name: value for name, value in row["values"].items() if not name.startswith(MACHINE_PREFIXES)}
         if values:
-            found.append({**{key: row[key] for key in ("update", "step", "epoch")}, "values": values})
-    return found
+            yield {**{key: row.get(key) for key in ("update", "step", "epoch")}, "values": values}
 
 
 def _encode_row(row: dict[str, Any]) -> bytes:

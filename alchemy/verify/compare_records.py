@@ -14,8 +14,8 @@ from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import newest_valid, read_manifest
 from alchemy.checkpoint.run_state import STATE, tensors_by_reference
 from alchemy.errors import RunFailed
+from alchemy.records.agreement import find_metric_difference
 from alchemy.records.ledger import NAME
-from alchemy.records.metrics_file import comparable
 from alchemy.verify.ledger import compare_ledgers
 
 SHOWN = 5  # maximum number of differences shown per kind; the rest are only counted
@@ -47,14 +47,14 @@ def compare(one: Path, other: Path) -> Comparison:
     """Compare the samples, metrics and last state of two records."""
     states = [_read_state(record) for record in (one, other)]
     tensors = [tensors_by_reference(state) for state in states]
-    rows = [comparable(record / "metrics.jsonl") for record in (one, other)]
-    found = Comparison(len(tensors[0]), len(rows[0]))
+    rows, diverging = find_metric_difference(one / "metrics.jsonl", other / "metrics.jsonl")
+    found = Comparison(len(tensors[0]), rows)
     samples = [compare_ledgers(one, other)] if all((record / NAME).is_file() for record in (one, other)) else []
     found.updates = sum(row.updates for row in samples)
     found.differences += [
         f"the runs see different samples from update {row.updates + 1} on" for row in samples if not row.equal
     ]
-    found.differences += _compare_rows(*rows)
+    found.differences += [diverging] if diverging else []
     found.differences += _shorten(list(_compare_tensors(*tensors)), "tensors differ")
     return found
 
@@ -75,42 +75,6 @@ def _read_state(record: Path) -> dict[str, Any]:
     if folder is None:
         raise RunFailed(f"{record} has no valid state to compare", hint="; ".join(skipped))
     return read(folder)
-
-
-# -- metrics
-def _compare_rows(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[str]:
-    """Describe the first metrics row that differs."""
-    for a, b in zip(one, other):
-        if a != b:
-            return [f"the runs diverge at update {min(a['update'], b['update'])}: {_describe_row(a, b)}"]
-    if len(one) == len(other):
-        return []
-    longer = max(one, other, key=len)[min(len(one), len(other))]
-    return [f"the runs diverge at update {longer['update']}: {len(one)} rows vs. {len(other)}"]
-
-
-def _describe_row(a: dict[str, Any], b: dict[str, Any]) -> str:
-    ours, others = a["values"], b["values"]
-    if [a[key] for key in ("update", "step", "epoch")] != [b[key] for key in ("update", "step", "epoch")]:
-        return f"update {a['update']}, step {a['step']} vs. update {b['update']}, step {b['step']}"
-    names = [name for name in {**ours, **others} if ours.get(name) != others.get(name)]
-    texts = [f"{name} {' vs. '.join(_format_pair(ours.get(name), others.get(name)))}" for name in names]
-    return ", ".join(texts[:SHOWN])
-
-
-def _format_pair(one: object, other: object) -> tuple[str, str]:
-    """Format two numbers with enough digits to show their difference.
-
-    >>> _format_pair(0.51, 0.52), _format_pair(0.123456789, 0.123456780)
-    (('0.51', '0.52'), ('0.12345679', '0.12345678'))
-    """
-    if not isinstance(one, int | float) or not isinstance(other, int | float):
-        return str(one), str(other)
-    for digits in range(4, 18):
-        texts = f"{one:.{digits}g}", f"{other:.{digits}g}"
-        if texts[0] != texts[1]:
-            break
-    return texts
 
 
 # -- tensors

@@ -10,7 +10,8 @@ from typing import Any
 
 from alchemy.checkpoint.manifest import newest_valid, read_parts
 from alchemy.errors import AlchemyError
-from alchemy.records import find
+from alchemy.records import agreement, find
+from alchemy.records.agreement import LedgerAgreement
 from alchemy.records.jsonl_writer import count_lines
 from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, sum_ids, sum_range
 from alchemy.records.status import status_of
@@ -155,37 +156,9 @@ def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]])
     return ""
 
 
-@dataclass(frozen=True)
-class LedgerAgreement:
-    """The number of updates before the samples of two runs diverge, and a description."""
-
-    equal: bool
-    updates: int
-    text: str
-
-
 def compare_ledgers(one: str | Path, other: str | Path) -> LedgerAgreement:
     """Compare the ledgers of two records."""
-    ours, others = _updates(one), _updates(other)
-    for count, (a, b) in enumerate(zip(ours, others)):
-        if a["hash"] != b["hash"]:
-            place = f"update {a['update']} (epoch {a['epoch'] + 1})"
-            return LedgerAgreement(
-                False, count, f"the runs diverge at {place}: {one} saw {_describe(a)}; {other} saw {_describe(b)}"
-            )
-    count = min(len(ours), len(others))
-    if len(ours) == len(others):
-        return LedgerAgreement(True, count, f"equal for all {count:,} updates")
-    ends = f"{one} has {len(ours):,}, {other} has {len(others):,}"
-    return LedgerAgreement(False, count, f"equal for the first {count:,} updates; {ends}")
-
-
-def _describe(row: dict[str, Any]) -> str:
-    return f"n={row['n']} ids={row['ids'][:12]}"
-
-
-def _updates(record: str | Path) -> list[dict[str, Any]]:
-    return [row for _, row in read_ledger(_find_ledger(record)) if "event" not in row]
+    return agreement.compare_ledgers(_find_ledger(one), _find_ledger(other), (one, other))
 
 
 def _find_ledger(record: str | Path) -> Path:

@@ -37,7 +37,7 @@ def test_a_record_that_is_longer_is_not_equal() -> None:
     one, longer = record("one"), record("longer")
     with (longer / "metrics.jsonl").open("a") as file:
         file.write('{"update": 9, "step": 8, "epoch": 2, "t": 1, "gen": 0, "values": {"train/loss": 1}}\n')
-    assert compare(one, longer).differences == ["the runs diverge at update 9: 11 rows vs. 12"]
+    assert compare(one, longer).differences == ["the runs diverge at update 9, which only the second has"]
     shutil.rmtree(one / "state")
     with pytest.raises(Exception, match=r"has no valid state to compare"):
         compare(one, longer)
