@@ -96,7 +96,7 @@ def _as_data(line: Line) -> dict[str, Any]:
 def _print_csv(listing: Listing) -> None:
     import csv
 
-    from alchemy.cli.table_format import safe_cell
+    from alchemy.analysis.table_formats import safe_cell
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     header = [

@@ -1,10 +1,10 @@
-"""Print tables that fit the terminal, and escape cells for CSV."""
+"""Print tables that fit the terminal."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from alchemy.errors import display_width, printable
 
@@ -12,8 +12,16 @@ NARROWEST = 12  # width to which a wide column may shrink
 GAP = "  "
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: Collection[str] = ()) -> None:
-    """Print a table; on a terminal, `wide` columns are shortened until it fits."""
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    wide: Collection[str] = (),
+    styles: Mapping[tuple[int, int], int] = {},
+) -> None:
+    """Print a table; on a terminal, `wide` columns are shortened until it fits.
+
+    `styles` maps the row and column of a cell to an ANSI style, such as 1 for bold, which is used on a terminal only.
+    """
     cells = [[_one_line(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
     if sys.stdout.isatty():
@@ -23,27 +31,23 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], wide: Col
             cut = min(max(0, excess), max(0, widths[place] - NARROWEST))
             widths[place] -= cut
             excess -= cut
-    for row in cells:
-        line = GAP.join(_fit(cell, width) for cell, width in zip(row, widths, strict=True))
+    styles = styles if sys.stdout.isatty() else {}
+    for number, row in enumerate(cells, start=-1):  # the header is row -1
+        fitted = [_fit(cell, width) for cell, width in zip(row, widths, strict=True)]
+        line = GAP.join(_paint(text, styles.get((number, place))) for place, text in enumerate(fitted))
         print(line.rstrip())
-
-
-def safe_cell(value: object) -> object:
-    """Return a CSV cell that a spreadsheet does not evaluate as a formula.
-
-    >>> safe_cell("=1+1"), safe_cell(-0.5), safe_cell("-0.5")
-    ("'=1+1", -0.5, '-0.5')
-    """
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        try:
-            float(value)
-        except ValueError:
-            return f"'{value}"
-    return value
 
 
 def _one_line(text: str) -> str:
     return printable(" ".join(text.split()))
+
+
+def _paint(text: str, style: int | None) -> str:
+    """Apply an ANSI style to a padded text, but not to its padding."""
+    if style is None:
+        return text
+    shown = text.rstrip()
+    return f"\x1b[{style}m{shown}\x1b[0m{text[len(shown) :]}"
 
 
 def _fit(text: str, width: int) -> str:

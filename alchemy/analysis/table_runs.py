@@ -1,0 +1,154 @@
+"""The rows and columns of a table, and the runs that belong to each of its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from alchemy.analysis.table_files import MAX_COLUMNS, MAX_ROWS, CellSpec, ColumnSpec, RowSpec, TableFile
+from alchemy.errors import AlchemyError, Problem, did_you_mean
+from alchemy.index.filters import BadFilter, UnknownName, compile_filter
+from alchemy.index.listing import UnknownColumn, Value, Values
+from alchemy.index.record_index import RecordIndex, Row
+
+BY_FIELDS = ("tag", "variant")  # `rows_by` and `columns_by` accept these next to config keys
+_SHOWN = 3  # names in a warning
+
+
+class TableRuns:
+    """Finds the runs of each cell. Filters are evaluated once per row and column, and intersected for each cell."""
+
+    def __init__(self, file: TableFile, index: RecordIndex) -> None:
+        self.file, self.index = file, index
+        self.warnings: list[Problem] = []
+        self.has_records = bool(index.query(limit=1))
+        self._all = self._find(file.spec.filter, file.locate("filter"), kind="train")
+        if self._all and "status" not in compile_filter(file.spec.filter, index).names:
+            self._all &= self._find("status:finished", "")
+        by_row = self._group("rows_by", file.spec.rows_by, MAX_ROWS)
+        by_column = self._group("columns_by", file.spec.columns_by, MAX_COLUMNS)
+        rows, columns = [row.name for row in file.rows], [column.name for column in file.columns]
+        self.rows = [*file.rows, *(RowSpec(name, where=file.locate("rows_by")) for name in by_row if name not in rows)]
+        self.columns = [
+            *file.columns,
+            *(ColumnSpec(name, where=file.locate("columns_by")) for name in by_column if name not in columns),
+        ]
+        self._of_row = {row.name: self._choose(row, by_row) for row in self.rows}
+        self._of_column = {column.name: self._choose(column, by_column) for column in self.columns}
+
+    def has_filter(self, row: RowSpec) -> bool:
+        """Return whether a row describes runs; otherwise it only has the cells in the file."""
+        return self._of_row[row.name] is not None
+
+    def fitting(self, row: RowSpec, column: ColumnSpec) -> list[Row]:
+        """Return the runs that fit a cell, newest first: the latest one of each config and seed."""
+        cell: CellSpec | None = row.cells.get(column.name)
+        if cell is not None and cell.query is not None:
+            return self._load(self._all & self._find(cell.query, cell.where))
+        of_row, of_column = self._of_row[row.name], self._of_column[column.name]
+        if of_row is None:
+            return []
+        return self._load(self._all & of_row if of_column is None else self._all & of_row & of_column)
+
+    def linked(self, cell: CellSpec) -> tuple[list[Row], list[str]]:
+        """Return the records that a cell is linked to, and why others were not found."""
+        found, missing = [], []
+        for name in cell.records:
+            try:
+                found.append(self.index.find(name))
+            except AlchemyError as error:
+                missing.append(error.problem.message)
+        return found, missing
+
+    def similar(self, rows: Iterable[Row]) -> list[Row]:
+        """Return the runs that differ from the given ones only in their seed."""
+        numbers = {row.id for row in rows}
+        return self._load({number for group in self._groups if numbers & group for number in group})
+
+    def values(self, rows: list[Row], metric: str, where: str) -> list[Value]:
+        """Return the value of a metric, or of another column of `alchemy ls`, for each run."""
+        try:
+            get = Values(self.index, rows).getter(metric)
+        except UnknownColumn as error:
+            if self.has_records:
+                self.warn(error.problem.message, where, error.problem.hint)
+            return [None] * len(rows)
+        return [get(row) for row in rows]
+
+    def warn_if_mixed(self, rows: list[Row], name: str, where: str) -> None:
+        """Warn if runs differ in more than their seed, since their mean is rarely what was meant."""
+        if len({row.fold_hash for row in rows}) < 2:
+            return
+        configs = self.index.config(rows).values()
+        keys = {key for config in configs for key in config if key.rpartition(".")[2] not in ("seed", "log_dir")}
+        changed = sorted(key for key in keys if len({config.get(key) for config in configs}) > 1)
+        shown = ", ".join(changed[:_SHOWN]) + (", .." if len(changed) > _SHOWN else "")
+        if changed:
+            hint = "restrict the filter, or add a row or column for each"
+            self.warn(f"{name} averages runs that differ in {shown}", where, hint)
+
+    def warn(self, message: str, where: str, hint: str = "") -> None:
+        problem = Problem(message, where, hint=hint, error=False)
+        if problem not in self.warnings:
+            self.warnings.append(problem)
+
+    def _load(self, numbers: set[int]) -> list[Row]:
+        rows = sorted(self.index.load(list(numbers)), key=lambda row: (row.started or 0.0, row.name), reverse=True)
+        latest: dict[tuple[str, str], Row] = {}
+        for row in rows:
+            latest.setdefault((row.fold_hash, row.seed) if row.fold_hash and row.seed else (row.path, ""), row)
+        return list(latest.values())
+
+    @cached_property
+    def _groups(self) -> list[set[int]]:
+        return [self._all & set(group) for group in self.index.query_groups(kind="train")]
+
+    def _choose(self, item: RowSpec | ColumnSpec, generated: Mapping[str, set[int]]) -> set[int] | None:
+        if item.filter is None:
+            return generated.get(item.name)
+        return self._find(item.filter, item.where)
+
+    def _find(self, text: str, where: str, kind: str = "") -> set[int]:
+        """Return the records that match a filter; a name that no record has is a warning."""
+        if not self.has_records:
+            return set()
+        try:
+            return {number for (number,) in self.index.query_groups(text, fold=False, kind=kind)}
+        except UnknownName as error:
+            self.warn(error.problem.message, where, error.problem.hint)
+        except BadFilter as error:
+            raise AlchemyError(error.problem.message, where=where, hint=error.problem.hint) from None
+        return set()
+
+    def _group(self, option: str, key: str, largest: int) -> dict[str, set[int]]:
+        """Group the runs of the table by the value of a config key or field."""
+        if not key or not self.has_records:
+            return {}
+        rows = self.index.load(list(self._all))
+        if key in BY_FIELDS:
+            texts = {row.id: row.tag if key == "tag" else row.variant for row in rows}
+        else:
+            texts = self.index.config_values(rows, key)
+            if not self.index.find_keys(key):
+                hint = did_you_mean(key, BY_FIELDS) or self.index.suggest(key)
+                self.warn(f"no record has a config key {key!r}", self.file.locate(option), hint)
+        groups: dict[str, set[int]] = {}
+        for number, text in texts.items():
+            groups.setdefault(text, set()).add(number)
+        if len(groups) > largest:
+            message = f"{option}: {key} has {len(groups)} values, at most {largest} are allowed"
+            raise AlchemyError(message, where=self.file.locate(option), hint="use `filter` to select fewer runs")
+        names = _shorten({text: text.rpartition(".")[2] or text for text in groups}) if key.endswith("type") else {}
+        return {names.get(text, text) or "(empty)": groups[text] for text in sorted(groups, key=_number_first)}
+
+
+def _shorten(names: dict[str, str]) -> dict[str, str]:
+    """Return shorter names, unless two would be equal."""
+    return names if len(set(names.values())) == len(names) else {}
+
+
+def _number_first(text: str) -> tuple[float, str]:
+    try:
+        return float(text), ""
+    except ValueError:
+        return float("inf"), text
