@@ -22,10 +22,11 @@ from alchemy.checkpoint.manifest import (
     verify,
 )
 from alchemy.cli.options import Command, Parser, add_user_dir, check_record_name, format_table, print_json
+from alchemy.cli.record_names import RECORD, find_record
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
 from alchemy.metrics.scalars import show_epoch
-from alchemy.records.folder import find, newest
+from alchemy.records.folder import newest
 from alchemy.records.status import now
 from alchemy.records.symlinks import refuse_links
 
@@ -39,8 +40,7 @@ EXAMPLES = """examples:
   alchemy checkpoint average latest --last 5 --to averaged
   alchemy checkpoint import old.pth.tar --to imported"""
 
-RECORD = "a record folder, its name, or 'latest'"
-EITHER = "a checkpoint folder, or a record: its folder, its name, or 'latest'"
+EITHER = f"a checkpoint folder, or {RECORD}"
 
 
 def _arguments(parser: Parser) -> None:
@@ -93,7 +93,7 @@ def _state(name: str) -> Path:
     if checkpoints(path):
         return refuse_links(path)
     # records of tests and predictions have no state
-    record = newest(having="state") if name == "latest" else path if (path / "state").is_dir() else find(name)
+    record = newest(having="state") if name == "latest" else path if (path / "state").is_dir() else find_record(name)
     if not checkpoints(refuse_links(record) / "state"):
         hint = "checkpoints may be disabled ([checkpoint] enabled = false), or the run ended before its first save"
         raise AlchemyError(f"{record} has no checkpoints", hint=hint)

@@ -39,9 +39,10 @@ def _main(args: argparse.Namespace) -> int:
 
 def _read(source: str, args: argparse.Namespace) -> Document:
     """Load a config for display. Nothing is built from it, so the config of an untrusted record is allowed."""
+    from alchemy.cli.record_names import find_config
     from alchemy.config.load import prepare_cfg
 
-    return prepare_cfg(source, overrides=args.overrides, allow_code=args.allow_code, compare=True)
+    return prepare_cfg(find_config(source), overrides=args.overrides, allow_code=args.allow_code, compare=True)
 
 
 def _show(args: argparse.Namespace) -> int:

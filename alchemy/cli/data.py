@@ -31,6 +31,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _peek(args: argparse.Namespace) -> int:
+    from alchemy.cli.record_names import find_config
     from alchemy.config.load import prepare_cfg
     from alchemy.config.secrets import hide
     from alchemy.context import Run
@@ -39,7 +40,8 @@ def _peek(args: argparse.Namespace) -> int:
     from alchemy.launch.project_imports import add_to_path
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
-    document = prepare_cfg(args.cfg, **options)
+    source = find_config(args.cfg)
+    document = prepare_cfg(source, record=source != args.cfg, **options)
     add_to_path(args.user_dir)
     with Run(document, {"device": "cpu"}) as run:
         dataset, options = _load(run, args.split, args.user_dir)

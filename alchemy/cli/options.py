@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from alchemy.cli import COMMANDS
+from alchemy.cli.record_names import RECORD
 from alchemy.errors import AlchemyError, did_you_mean, printable
 from alchemy.synonyms import option_for
 
@@ -104,7 +105,7 @@ def add_configs(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="CFG|RECORD", help="a record folder, its name, 'latest', or a config file")
+    parser.add_argument("target", metavar="CFG|RECORD", help=f"{RECORD}, or a config file")
     parser.add_argument(
         "--checkpoint", metavar="NAME", help="checkpoint of the record to use (default: best, else last)"
     )

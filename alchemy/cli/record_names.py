@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError
 if TYPE_CHECKING:
     from alchemy.index.record_index import RecordIndex, Row
 
-RECORD = "a record: its folder, the start of its id, 'last', 'last~2', or 'best(dev/f1)'"
+RECORD = "a record: its folder, the start of its id, 'last', 'last~2' or 'best(dev/f1)'"
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:

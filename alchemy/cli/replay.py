@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from alchemy.cli.options import Command, add_devices, add_user_dir, check_record_name
+from alchemy.cli.record_names import RECORD, find_record
 from alchemy.cli.verify import print_progress, print_report
 
 EXAMPLES = """examples:
@@ -15,7 +16,7 @@ EXAMPLES = """examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    text = "a record folder, its name, or 'latest'; it is not modified"
+    text = f"{RECORD}; it is not modified"
     add("record", type=check_record_name, metavar="RECORD", help=text)
     text = "update to rerun, counted from 1"
     add("--update", "--step", dest="update", type=int, required=True, metavar="N", help=text)
@@ -35,7 +36,7 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.verify.replay import replay
 
     options = {"device": args.device, "user_dir": args.user_dir, "overrides": args.overrides}
-    found = replay(args.record, args.update, debug=args.debug, tell=print_progress, **options)
+    found = replay(find_record(args.record), args.update, debug=args.debug, tell=print_progress, **options)
     print_report(found.plain() if args.json else found)
     return int(found.same_samples is False)
 

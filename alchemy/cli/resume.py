@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from alchemy.cli.options import Command, add_devices, add_user_dir, check_record_name
+from alchemy.cli.record_names import RECORD, find_record
 
 EXAMPLES = """examples:
   alchemy resume records/train/2026-11-15_10-00-00.000000
@@ -15,7 +16,7 @@ EXAMPLES = """examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("record", type=check_record_name, metavar="RECORD", help="a record folder, its name, or 'latest'")
+    add("record", type=check_record_name, metavar="RECORD", help=RECORD)
     add(
         "--set",
         dest="overrides",
@@ -46,7 +47,7 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.resuming import resume
 
     result = resume(
-        args.record,
+        find_record(args.record),
         device=args.device,
         user_dir=args.user_dir,
         overrides=args.overrides,

@@ -6,6 +6,7 @@ import argparse
 import time
 
 from alchemy.cli.options import Command, check_record_name
+from alchemy.cli.record_names import RECORD, find_record
 
 EXAMPLES = """examples:
   alchemy stop latest
@@ -15,21 +16,21 @@ EXAMPLES = """examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    text = "a record folder, its name, 'latest', or the pid of a background run"
+    text = f"{RECORD}; 'latest' is the latest that is running; or the pid of a background run"
     add("record", type=check_record_name, metavar="RECORD", help=text)
     add("--wait", type=float, default=0.0, metavar="SECONDS", help="wait up to SECONDS for the run to end")
 
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli import background
-    from alchemy.records import find, newest
+    from alchemy.records import newest
     from alchemy.records.folder import stop
     from alchemy.records.status import is_alive
 
     if args.record.isdecimal():
         info = background.stop_detached(int(args.record))
     else:
-        info = stop(newest(status="running") if args.record == "latest" else find(args.record))
+        info = stop(newest(status="running") if args.record == "latest" else find_record(args.record))
     name = info.get("id") or info.get("log")
     print(f"stopping {name} (pid {info['pid']}); it closes its record at the next step")
     deadline = time.monotonic() + args.wait

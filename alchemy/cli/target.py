@@ -72,7 +72,7 @@ def _select_weights(record: Path, name: str | None) -> Path:
 
 def _find_record(name: str) -> Path:
     from alchemy.cli.options import check_record_name
-    from alchemy.records import find
+    from alchemy.cli.record_names import find_record
 
     if name == "latest":
         return _find_latest()
@@ -81,7 +81,7 @@ def _find_record(name: str) -> Path:
         return Path(name)
     if name.endswith((".toml", ".json", ".ini", ".py")):
         raise AlchemyError(f"config file not found: {name!r}")
-    return find(check_record_name(name))
+    return find_record(check_record_name(name))
 
 
 def _saved_weights(folder: Path) -> list[Path]:

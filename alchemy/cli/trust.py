@@ -47,7 +47,8 @@ def _main(args: argparse.Namespace) -> int:
 
 def _configs(name: str) -> list[Path]:
     """Return the config of a record, or of all records below a folder."""
-    from alchemy.records.folder import find, folders
+    from alchemy.cli.record_names import find_record
+    from alchemy.records.folder import folders
     from alchemy.records.local_copies import config_of
 
     folder = Path(name)
@@ -58,7 +59,7 @@ def _configs(name: str) -> list[Path]:
         if not found:
             raise AlchemyError(f"no record found in {name}", hint="pass a record folder, or a folder of records")
         return found
-    return [config_of(folder if (folder / "cfg.toml").is_file() else find(name))]
+    return [config_of(folder if (folder / "cfg.toml").is_file() else find_record(name))]
 
 
 def _update_trust(config: Path, args: argparse.Namespace) -> dict[str, Any]:

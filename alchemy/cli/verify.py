@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, Parser, add_configs, add_trial, check_record_name, parse_integers, print_json
+from alchemy.cli.record_names import RECORD, find_record
 from alchemy.errors import printable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=text, epilog=EXAMPLES) for name, text in ACTIONS.items()}
     ledger = actions.add_parser("ledger", help=LEDGER, epilog=EXAMPLES)
-    ledger.add_argument("record", type=check_record_name, metavar="RECORD", help="a record folder, or its name")
+    ledger.add_argument("record", type=check_record_name, metavar="RECORD", help=RECORD)
     ledger.add_argument(
         "other", type=check_record_name, nargs="?", metavar="OTHER", help="another record to compare with"
     )
@@ -100,8 +101,9 @@ def print_progress(text: str) -> None:
 def _ledger(args: argparse.Namespace) -> int:
     from alchemy.verify.ledger import compare_ledgers, verify_ledger
 
-    reports = [verify_ledger(record) for record in (args.record, args.other) if record]
-    found = compare_ledgers(args.record, args.other) if args.other else None
+    records = [find_record(name) for name in (args.record, args.other) if name]
+    reports = [verify_ledger(record) for record in records]
+    found = compare_ledgers(*records) if args.other else None
     if found is None:
         print_report(reports[0].plain() if args.json else reports[0])
         return int(not reports[0].holds)

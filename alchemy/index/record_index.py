@@ -322,8 +322,8 @@ class RecordIndex:
     def _newest(self, skip: int) -> Row:
         rows = self.query(kind="train", limit=skip + 1)
         if len(rows) <= skip:
-            found = f"only {len(rows)} training runs" if rows else "no training run"
-            raise AlchemyError(f"there is {found} below {', '.join(map(str, self.roots))}")
+            count = f"only {len(rows)} training run{'s' * (len(rows) != 1)}" if rows else "no training run"
+            raise AlchemyError(f"found {count} below {', '.join(map(str, self.roots))}")
         return rows[skip]
 
     def _where(self, condition: str, params: Mapping[str, Any]) -> list[Row]:
