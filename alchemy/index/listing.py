@@ -226,6 +226,7 @@ FIELD_COLUMNS: dict[str, Callable[[Row], Value]] = {
     "purpose": lambda row: row.purpose,
     "notes": lambda row: row.notes,
     "reason": lambda row: row.reason,
+    "cause": lambda row: row.cause,
     "kind": lambda row: row.kind,
     "seed": lambda row: row.seed,
     "runs": lambda row: None,

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
-from alchemy.files import read_bytes, read_json
+from alchemy.files import read_bytes
 from alchemy.index.curves import MAX_METRICS, Curve, Curves, levels_to_store, read_curves
 from alchemy.index.words import index_text
+from alchemy.records.failure import Cause, find_cause, read_traceback
 from alchemy.records.readme import read_readme
 from alchemy.records.status import INFO, read_info
 
 FILES = (INFO, "README.md", "metrics.jsonl", "mail.json")  # files whose changes are noticed
+EARLY = ("failed", "killed", "lost", "stopped")  # runs that ended before they were complete
 LARGEST_CONFIG = 4 * 2**20
 MAX_KEYS = 5_000  # per record: one hostile record must not fill the index
 LONGEST_VALUE = 500  # characters of a config value
@@ -69,6 +71,9 @@ def read_record(folder: Path, site: str = "") -> Entry:
     started, ended = _seconds(info.get("started")), _seconds(info.get("ended"))
     beat = _seconds(info.get("heartbeat"))
     last = ended if ended is not None else beat
+    status, reason = _text(info.get("status")), _text(info.get("reason"))
+    trace = read_traceback(folder) if status == "failed" else ""
+    cause = find_cause(status, reason, trace) if status in EARLY else Cause()
     fields = {
         "site": site,
         "path": str(folder),
@@ -79,8 +84,8 @@ def read_record(folder: Path, site: str = "") -> Entry:
         "purpose": purpose,
         "tags": "".join(f",{tag}" for tag in readme.tags) + ("," if readme.tags else ""),
         "notes": "\n".join(readme.notes),
-        "status": _text(info.get("status")),
-        "reason": _text(info.get("reason")),
+        "status": status,
+        "reason": reason,
         "host": _text(info.get("host")),
         "pid": _whole(info.get("pid")),
         "pid_started": _whole(info.get("pid_started")),
@@ -103,11 +108,13 @@ def read_record(folder: Path, site: str = "") -> Entry:
         "best_update": _whole(best.get("update")),
         "updates": curves.updates,
         "metrics_bytes": curves.size,
+        "cause": _text(cause.text),
+        "signature": cause.signature,
         "problem": problem or trouble,
     }
     entry = Entry(fields, config, metrics)
     entry.levels += levels_to_store(curves)
-    entry.words = index_text(_searchable(folder, fields, config))
+    entry.words = index_text(_searchable(fields, config, trace))
     return entry
 
 
@@ -206,15 +213,10 @@ def _fold_key(config: Mapping[str, tuple[float | None, str]], info: Mapping[str,
     return hash_text("\n".join(rows))
 
 
-def _searchable(folder: Path, fields: Mapping[str, Any], config: Mapping[str, tuple[float | None, str]]) -> str:
+def _searchable(fields: Mapping[str, Any], config: Mapping[str, tuple[float | None, str]], trace: str) -> str:
     texts = [str(fields[name]) for name in ("tag", "title", "purpose", "tags", "notes", "reason", "variant", "cmd")]
     texts += [text for number, text in config.values() if number is None]
-    try:
-        mail = read_json(folder / "mail.json")
-        texts.append(_text(mail.get("traceback")) if isinstance(mail, dict) else "")
-    except (OSError, ValueError):
-        pass
-    return "\n".join(texts)
+    return "\n".join([*texts, trace])
 
 
 def _part(info: Mapping[str, Any], table: str, key: str) -> object:

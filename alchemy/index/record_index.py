@@ -68,6 +68,8 @@ class Row:
     best_value: float | None
     best_update: int | None
     updates: int | None
+    cause: str  # why the run ended early, in one line
+    signature: str  # equal for runs that ended early for the same reason
     problem: str
 
     @property

@@ -5,7 +5,7 @@ Everything in them comes from record folders, so that a new version of the schem
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 
 # `site` is the machine that sees the path: a team may share one database. Times are seconds since the epoch.
 SCHEMA = (
@@ -18,7 +18,7 @@ SCHEMA = (
         gen INTEGER NOT NULL, cmd TEXT NOT NULL, cfg_hash TEXT NOT NULL, fold_hash TEXT NOT NULL,
         code_hash TEXT NOT NULL, git TEXT NOT NULL, best_metric TEXT NOT NULL, best_value DOUBLE PRECISION,
         best_update BIGINT, updates BIGINT, metrics_bytes BIGINT NOT NULL,
-        problem TEXT NOT NULL, UNIQUE (site, path)
+        cause TEXT NOT NULL, signature TEXT NOT NULL, problem TEXT NOT NULL, UNIQUE (site, path)
     )""",
     "CREATE INDEX records_by_name ON records (name)",
     "CREATE INDEX records_by_parent ON records (parent)",
