@@ -16,6 +16,9 @@ from typing import Any
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table as read_json_table
 from alchemy.files import write_atomic
+from alchemy.index.listing import Value
+from alchemy.index.record_index import RecordIndex, Row
+from alchemy.records.status import read_info
 
 FORMAT = 1
 LARGEST = 16 * 2**20  # bytes
@@ -107,6 +110,23 @@ def merge_results(saved: Results, new: Results, *, replace: bool = False) -> tup
         if lost and not replace:
             kept[key] = sorted(lost)
     return saved | {key: runs for key, runs in new.items() if key not in kept}, kept
+
+
+def describe_run(row: Row, metrics: Mapping[str, Value], index: RecordIndex) -> SavedRun:
+    """Return what is saved about a run."""
+    info = read_info(row.folder)
+    cmd, versions = info.get("cmd"), info.get("versions")
+    words = ["alchemy", *map(str, cmd[1:])] if isinstance(cmd, list) else []
+    curve = [bucket.mean for bucket in index.curve(row, row.best_metric)] if row.best_metric else []
+    return SavedRun(
+        row.name,
+        row.seed,
+        str(info.get("started") or ""),
+        {name: value for name, value in sorted(metrics.items()) if isinstance(value, float)},
+        " ".join(words),
+        {str(name): str(version) for name, version in versions.items()} if isinstance(versions, dict) else {},
+        {row.best_metric: thin(curve)} if curve else {},
+    )
 
 
 def thin(values: Sequence[float]) -> list[float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from alchemy.analysis.table_files import CellSpec, ColumnSpec, Options, RowSpec, TableFile
-from alchemy.analysis.table_results import Results, SavedRun, load_results
+from alchemy.analysis.table_results import Results, SavedRun, describe_run, load_results
 from alchemy.analysis.table_runs import TableRuns
 from alchemy.errors import Problem
 from alchemy.index.listing import Value
@@ -147,6 +147,28 @@ class _Builder:
         values = self.runs.values(newer, options.metric, where) if newer else []
         names = [row.name for row, value in zip(newer, values, strict=True) if value is not None]
         return f"{len(names)} newer run{'s' if len(names) > 1 else ''} fit, such as {names[0]}" if names else ""
+
+
+def collect_results(file: TableFile, index: RecordIndex) -> Results:
+    """Return the runs behind each cell that is computed or linked, with the metrics of all columns, to save them."""
+    runs = TableRuns(file, index)
+    found: Results = {}
+    for row in runs.rows:
+        metrics = {file.options(row, column).metric for column in runs.columns} - {""}
+        for column in runs.columns:
+            given, metric = row.cells.get(column.name, CellSpec()), file.options(row, column).metric
+            if given.value is not None or not metric:
+                continue
+            rows = runs.linked(given)[0] if any(given.records) else runs.fitting(row, column)
+            values = {name: runs.values(rows, name, row.where) for name in metrics} if rows else {}
+            saved = [
+                describe_run(run, {name: value[place] for name, value in values.items()}, index)
+                for place, run in enumerate(rows)
+                if isinstance(values[metric][place], float)
+            ]
+            if saved:
+                found[row.name, column.name] = sorted(saved, key=lambda run: (len(run.seed), run.seed, run.started))
+    return found
 
 
 def _typed(given: CellSpec) -> Cell:
