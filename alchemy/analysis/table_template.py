@@ -36,7 +36,8 @@ rows_by = {rows_by}
 #
 # [[rows]]
 # name = "TextCNN (Kim 2014)"
-# cells.{cell} = {{ value = 91.2, source = "Kim 2014, table 2" }}   # or {{ record = "2026-.." }}, or {{ query = "tag:x" }}
+# cells.{cell} = {{ value = 91.2, source = "Kim 2014, table 2" }}
+# A cell may also be linked to a record, {{ record = "2026-.." }}, or have its own filter, {{ query = "tag:x" }}.
 """
 
 

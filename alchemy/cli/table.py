@@ -97,7 +97,7 @@ def _ls(args: argparse.Namespace) -> int:
         print_json(rows)
     elif rows:
         shown = [
-            [row["name"], row["problem"] and f"error: {row['problem']}" or row["title"], row["path"]] for row in rows
+            [row["name"], f"error: {row['problem']}" if row["problem"] else row["title"], row["path"]] for row in rows
         ]
         print_table(["name", "title", "path"], shown, wide={"title", "path"})
     else:
