@@ -250,19 +250,15 @@ class _Parser:
         )
 
     def _compare_time(self, column: str, operator: str, text: str, place: int) -> str:
-        if age := _AGE.fullmatch(text):
-            seconds = time.time() - float(age[1]) * _SECONDS[age[2]]
-            return f"{column} {operator} {self._bind(seconds)}"
         try:
-            day = datetime.datetime.fromisoformat(text).astimezone()
-        except (ValueError, OverflowError):
-            hint = "use a date such as 2026-11-01, or an age such as -7d (s, m, h, d, w)"
-            raise self._error(f"{text!r} is not a time", place, hint) from None
-        if operator in ("=", "!=") and len(text) <= len("2026-11-01"):  # the whole day
-            after = self._bind((day + datetime.timedelta(days=1)).timestamp())
-            inside = f"({column} >= {self._bind(day.timestamp())} AND {column} < {after})"
-            return inside if operator == "=" else f"NOT {inside}"
-        return f"{column} {'<>' if operator == '!=' else operator} {self._bind(day.timestamp())}"
+            seconds = parse_time(text)
+        except AlchemyError as error:
+            raise self._error(error.problem.message, place, error.problem.hint) from None
+        sign = "<>" if operator == "!=" else operator
+        if sign in ("=", "<>") and not _AGE.fullmatch(text) and len(text) <= len("2026-11-01"):  # the whole day
+            inside = f"({column} >= {self._bind(seconds)} AND {column} < {self._bind(_next_day(seconds))})"
+            return inside if sign == "=" else f"NOT {inside}"
+        return f"{column} {sign} {self._bind(seconds)}"
 
     def _search(self, text: str, start: int) -> str:
         terms = query_terms(text)
@@ -305,6 +301,24 @@ class _Parser:
 
     def _error(self, message: str, place: int | None = None, hint: str = "") -> BadFilter:
         return BadFilter(self._text, self._at if place is None else place, message, hint)
+
+
+def parse_time(text: str) -> float:
+    """Parse a date such as `2026-11-01`, a time, or an age such as `-7d`; return seconds since the epoch."""
+    if age := _AGE.fullmatch(text):
+        return time.time() - float(age[1]) * _SECONDS[age[2]]
+    try:
+        return datetime.datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        hint = "use a date such as 2026-11-01, or an age such as -7d (s, m, h, d, w)"
+        raise AlchemyError(f"{text!r} is not a time", hint=hint) from None
+
+
+def _next_day(seconds: float) -> float:
+    try:
+        return (datetime.datetime.fromtimestamp(seconds) + datetime.timedelta(days=1)).timestamp()
+    except (ValueError, OverflowError):  # the last day that a date can represent
+        return seconds + 86400
 
 
 def _unquote(text: str) -> str:
