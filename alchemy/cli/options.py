@@ -56,7 +56,7 @@ class Command(NamedTuple):
 
 
 def load_command(name: str) -> Command:
-    command: Command = importlib.import_module(f"alchemy.cli.{name}").COMMAND
+    command: Command = importlib.import_module(f"alchemy.cli.{name.replace('-', '_')}").COMMAND
     return command
 
 

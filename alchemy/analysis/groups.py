@@ -1,0 +1,93 @@
+"""Groups of runs to compare: chosen by name or filter, labeled A, B, .., with the config values that differ."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from alchemy.config.secrets import conceal
+from alchemy.errors import AlchemyError
+from alchemy.index.record_index import RecordIndex, Row
+
+MAX_GROUPS = 26
+# keys that differ between runs but do not describe the experiment
+HIDDEN = ("seed", "tag", "log_dir")
+_NAME = re.compile(r"[\w.~/-]*|best\(.*\)")
+
+
+class Group(NamedTuple):
+    """Runs that are compared as one, usually with different seeds; `argument` is what the user typed."""
+
+    label: str
+    argument: str
+    rows: list[Row]
+
+    @property
+    def seeds(self) -> list[str]:
+        return [row.seed for row in self.rows]
+
+
+def select(index: RecordIndex, text: str) -> list[Row]:
+    """Return the record that a name stands for, or all training runs that match a filter, oldest first."""
+    try:
+        return [index.find(text)]
+    except AlchemyError:
+        is_name = _NAME.fullmatch(text) is not None
+        if is_name and (not text or text.startswith("best(") or _is_ambiguous(index, text)):
+            raise
+        if found := index.query(text, kind="train", sort="created"):
+            return found
+        if is_name:
+            raise
+    raise AlchemyError(f"no record has the name {text!r}, and no training run matches it as a filter")
+
+
+def _is_ambiguous(index: RecordIndex, text: str) -> bool:
+    """Whether a text is the beginning of several ids; it is not a filter then."""
+    return bool(re.fullmatch(r"\d[\w.-]*", text)) and bool(index.query(f'id="{text}*"', limit=1))
+
+
+def build_groups(index: RecordIndex, arguments: Sequence[str], *, seeds: bool = False) -> list[Group]:
+    """Return one group per argument; with `seeds`, add the runs that differ from a named record only in their seed."""
+    if len(arguments) > MAX_GROUPS:
+        raise AlchemyError(f"{len(arguments)} groups of runs are too many, at most {MAX_GROUPS} can be compared")
+    chosen = [select(index, text) for text in arguments]
+    if seeds:
+        folded = {number: group for group in index.query_groups(sort="created") for number in group}
+        chosen = [index.load(folded.get(rows[0].id, [])) if len(rows) == 1 else rows for rows in chosen]
+    letters = string.ascii_uppercase
+    return [Group(letters[place], text, rows) for place, (text, rows) in enumerate(zip(arguments, chosen, strict=True))]
+
+
+def fold(rows: Sequence[Row]) -> list[list[Row]]:
+    """Group runs that differ only in their seed; a record that is named twice counts once."""
+    groups: dict[tuple[str, str], dict[int, Row]] = {}
+    for row in rows:
+        groups.setdefault((row.fold_hash or str(row.id), row.kind), {})[row.id] = row
+    return [list(group.values()) for group in groups.values()]
+
+
+def changed_keys(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> dict[str, list[str | None]]:
+    """Return the config keys that differ between groups, with the value of each group; None if it has no such key.
+
+    A group is represented by its first run.
+    """
+    rows = [group[0] for group in groups]
+    configs = index.config(rows)
+    tables = [configs[row.id] for row in rows]
+    found: dict[str, list[str | None]] = {}
+    for key in dict.fromkeys(key for table in tables for key in table):
+        values = [table.get(key) for table in tables]
+        if len(set(values)) == 1 or key.rpartition(".")[2] in HIDDEN:
+            continue
+        shown = [conceal(key, values[0], value) for value in values]
+        if not all(same for _, _, same in shown):  # the same secret is masked differently in each record
+            found[key] = [None if value is None else str(value) for _, value, _ in shown]
+    return found
+
+
+def describe_run(row: Row) -> str:
+    """Return the time in the id of a record, which identifies it for the reader: `2026-11-17_21-03-58`."""
+    return row.name.partition(".")[0]
