@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from alchemy.cli.index import show_progress
 from alchemy.cli.options import Command, Parser, print_json
-from alchemy.errors import AlchemyError
-
-if TYPE_CHECKING:
-    from alchemy.index.listing import Line, Listing
+from alchemy.cli.table_format import fit_table
+from alchemy.errors import AlchemyError, printable
+from alchemy.index.filters import TIME_FIELDS
+from alchemy.index.listing import FIELD_COLUMNS, Cell, Line, Listing, build_listing, format_duration, format_time
+from alchemy.index.record_index import RecordIndex, is_minimized
 
 EXAMPLES = """examples:
   alchemy ls
-  alchemy ls 'tag:trec status:finished' --sort -dev/accuracy
+  alchemy ls 'tag:trec status:finished' --sort dev/accuracy
   alchemy ls 'lr<1e-3 best(dev/f1)>0.9 created>-7d' --columns id,lr,dev/f1,test/f1
-  alchemy ls '"focal loss" or 焦点' --each
+  alchemy ls '"focal loss" or 焦点' --each --columns +model.depth
   alchemy ls --csv > runs.csv
 filters: status:failed, tag:NAME, KEY=VALUE, METRIC>NUMBER, created>-7d, "full text"; see docs/records.md"""
 
 WATCH_SECONDS = 2.0
+DISPENSABLE = ("created", "duration", "seed")  # the first columns to leave out in a narrow terminal
+FIXED = ("id", "status", "created", "ended", "duration", "runs")  # never shortened
 
 
 def _arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("filter", nargs="*", metavar="FILTER", help="only records that match, for example 'status:failed lr<1e-3'")
     add("--in", dest="roots", action="append", default=[], metavar="DIR", help="look in DIR instead; may be repeated")
-    add("--columns", metavar="NAME,..", help="fields, config keys and metrics to show; '+NAME' adds to the default")
-    add("--sort", default="-created", metavar="NAME", help="field, config key or metric; -NAME is descending")
+    add("--columns", metavar="COLUMN,..", help="fields, config keys and metrics to show; '+NAME' adds to the default")
+    text = "field, config key or metric to sort by: newest and best values first, others ascending (default: created)"
+    add("--sort", default="created", metavar="COLUMN", help=text)
+    add("--reverse", action="store_true", help="reverse the order")
     add("--each", action="store_true", help="show every run, instead of folding runs that differ only in their seed")
     add("-n", dest="limit", type=int, default=30, metavar="N", help="show at most N lines (default: 30); 0 shows all")
     add("--all", action="store_true", help="show tests and predictions too, not only training runs")
@@ -40,57 +49,136 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
+    if args.limit < 0:
+        raise AlchemyError("-n must not be negative", hint="0 shows all")
     if not args.watch:
         _show(args)
         return 0
     if args.json or args.csv:
         raise AlchemyError("--watch cannot be combined with --json or --csv")
-    while True:
-        sys.stdout.write("\x1b[2J\x1b[H" if sys.stdout.isatty() else "")
-        _show(args)
-        sys.stdout.flush()
-        time.sleep(WATCH_SECONDS)
+    try:
+        while True:
+            _redraw(args)
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:  # the documented way to end it
+        return 0
+
+
+def _redraw(args: argparse.Namespace) -> None:
+    """Write the list in one piece over the previous one, so that the screen does not flicker."""
+    with RecordIndex.open(args.roots) as index:
+        lines, notes = _view(index, _list(index, args), args)
+    lines = [time.strftime("%H:%M:%S, every 2 s, Ctrl-C ends"), *lines, *notes]
+    if not sys.stdout.isatty():
+        print("\n".join(lines), flush=True)
+        return
+    lines = lines[: shutil.get_terminal_size().lines - 1]
+    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+    sys.stdout.flush()
 
 
 def _show(args: argparse.Namespace) -> None:
-    from alchemy.cli.index import show_progress
-    from alchemy.index.listing import build_listing
-    from alchemy.index.record_index import RecordIndex
-
-    text = " ".join(args.filter)
-    shown = text if args.all or "kind" in text else f"kind:train {f'({text})' if text.strip() else ''}"
     with RecordIndex.open(args.roots, progress=show_progress()) as index:
-        columns = list(index.settings.columns)
-        added = args.columns or ""
-        if added.startswith("+"):
-            columns = [*build_listing(index, shown, limit=args.limit or None).columns, *_split(added[1:])]
-        elif added:
-            columns = _split(added)
-        listing = build_listing(
-            index, shown, columns=columns, sort=args.sort, fold=not args.each, limit=args.limit or None
-        )
-        roots = ", ".join(map(str, index.roots))
+        listing = _list(index, args)
+        lines, notes = ([], []) if args.json or args.csv else _view(index, listing, args)
     if args.json:
         print_json([_as_data(line) for line in listing.lines])
     elif args.csv:
         _print_csv(listing)
-    elif not listing.lines:
-        print(f"no records match {text!r}" if text else f"no records below {roots}")
-    else:
-        _print_table(listing)
+    for line in lines:
+        print(line)
+    for note in notes:
+        print(note, file=sys.stderr)
+
+
+def _list(index: RecordIndex, args: argparse.Namespace) -> Listing:
+    given = args.columns or ""
+    more = _split(given[1:]) if given.startswith("+") else []
+    return build_listing(
+        index,
+        " ".join(args.filter),
+        columns=_split(given) if given and not more else index.settings.columns,
+        more=more,
+        sort=_sort_order(index, args.sort, args.reverse),
+        fold=not args.each,
+        limit=args.limit or None,
+        kind="" if args.all else "train",
+    )
 
 
 def _split(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return [name.strip().removeprefix("+") for name in text.split(",") if name.strip()]
+
+
+def _sort_order(index: RecordIndex, name: str, reverse: bool) -> str:
+    """Return the order for a query: newest and best values first, other values ascending."""
+    descending = name in TIME_FIELDS or (bool(index.find_metrics(name)) and not is_minimized(name))
+    return f"-{name}" if descending != reverse else name
+
+
+def _view(index: RecordIndex, listing: Listing, args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the lines of the table, and notes on what it does not show."""
+    if not listing.lines:
+        return [], _explain_empty(index, args)
+    ids = index.shorten_ids(line.runs[0] for line in listing.lines)
+    headers = {name: _shorten_key(index, name) for name in listing.columns}
+    rows = [[_cell(name, line, ids) for name in listing.columns] for line in listing.lines]
+    texts = {name for name in listing.columns if any(isinstance(line.cells[name].value, str) for line in listing.lines)}
+    wide = {headers[name] for name in texts.difference(FIXED)}
+    keys = [headers[name] for name in listing.columns if headers[name] not in FIELD_COLUMNS and "/" not in name]
+    optional = [] if args.columns else [*DISPENSABLE, *reversed(keys), "tags", "runs", "tag"]
+    lines, left_out = fit_table(list(headers.values()), rows, wide, optional)
+    notes = [f"{listing.shown} of {listing.total} runs; -n 0 shows all"] if listing.shown < listing.total else []
+    if left_out:
+        notes.append(f"not enough space for {', '.join(left_out)}; --columns chooses what to show")
+    return lines, notes
+
+
+def _explain_empty(index: RecordIndex, args: argparse.Namespace) -> list[str]:
+    text, roots = " ".join(args.filter), ", ".join(map(str, index.roots))
+    if not args.all and (others := len(index.query(text))):
+        return [f"no training run matches, but {others} other record{'s' * (others > 1)}: add --all"]
+    if total := len(index.query()):
+        return [f"none of {total} record{'s' * (total > 1)} matches {printable(text)!r}"]
+    return [f"no records below {roots}; `alchemy run CFG` writes one, --in DIR looks elsewhere"]
+
+
+def _shorten_key(index: RecordIndex, name: str) -> str:
+    """Return the shortest form of a config key that means only this key: `lr` for `optim.lr`."""
+    if name in FIELD_COLUMNS or "/" in name or "(" in name:
+        return name
+    parts = name.split(".")
+    candidates = (".".join(parts[place:]) for place in range(len(parts) - 1, 0, -1))
+    meant = index.find_keys(name)
+    return next((key for key in candidates if key not in FIELD_COLUMNS and index.find_keys(key) == meant), name)
+
+
+def _cell(name: str, line: Line, ids: Mapping[int, str]) -> str:
+    first = line.runs[0]
+    if name == "id":
+        return ids[first.id]
+    if name in ("created", "ended"):
+        return format_time(first.started if name == "created" else first.ended)
+    if name == "duration":
+        value = line.cells[name].value
+        return format_duration(value if isinstance(value, float) else None)
+    return str(line.cells[name])
 
 
 def _as_data(line: Line) -> dict[str, Any]:
     runs = [{"id": row.name, "path": row.path, "status": row.status, "seed": row.seed} for row in line.runs]
-    cells = {}
+    cells: dict[str, Any] = {}
     for name, cell in line.cells.items():
-        spread = {} if cell.deviation is None else {"std": cell.deviation, "n": cell.count}
-        cells[name] = {"mean": cell.value, **spread} if spread else cell.value
+        spread = {} if cell.deviation is None else {"std": cell.deviation, "n": cell.n}
+        cells[name] = {"mean": cell.value, **spread} if spread else _as_plain(name, cell)
     return {"columns": cells, "runs": runs}
+
+
+def _as_plain(name: str, cell: Cell) -> float | str | None:
+    """Return the value of a cell; times become ISO 8601 texts."""
+    if name in TIME_FIELDS and isinstance(cell.value, float):
+        return datetime.datetime.fromtimestamp(cell.value).astimezone().isoformat(timespec="seconds")
+    return cell.value
 
 
 def _print_csv(listing: Listing) -> None:
@@ -98,50 +186,17 @@ def _print_csv(listing: Listing) -> None:
 
     from alchemy.analysis.table_formats import safe_cell
 
+    spread = {name for name in listing.columns if any(line.cells[name].deviation is not None for line in listing.lines)}
+    header = [part for name in listing.columns for part in ([name, f"{name} std"] if name in spread else [name])]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    header = [
-        name
-        for column in listing.columns
-        for name in ([column, f"{column} std"] if _spread(listing, column) else [column])
-    ]
     writer.writerow([*map(safe_cell, header), "n", "path"])
     for line in listing.lines:
         cells: list[object] = []
-        for column in listing.columns:
-            cell = line.cells[column]
-            cells.append("" if cell.value is None else safe_cell(cell.value))
-            if _spread(listing, column):
-                cells.append("" if cell.deviation is None else cell.deviation)
+        for name in listing.columns:
+            value, deviation = _as_plain(name, line.cells[name]), line.cells[name].deviation
+            cells.append("" if value is None else safe_cell(value))
+            cells += ["" if deviation is None else deviation] if name in spread else []
         writer.writerow([*cells, len(line.runs), safe_cell(line.runs[0].path)])
-
-
-def _spread(listing: Listing, column: str) -> bool:
-    return any(line.cells[column].deviation is not None for line in listing.lines)
-
-
-def _print_table(listing: Listing) -> None:
-    from alchemy.cli.table_format import print_table
-
-    rows = [[_render(name, line) for name in listing.columns] for line in listing.lines]
-    print_table(listing.columns, rows, wide={"purpose", "notes", "reason", "cmd", "path"})
-    if listing.shown < listing.total:
-        print(f"\n{listing.shown} of {listing.total} runs; -n 0 shows all", file=sys.stderr)
-
-
-def _render(name: str, line: Line) -> str:
-    from alchemy.index.listing import format_duration, format_time
-
-    if name == "runs":
-        return str(len(line.runs))
-    first = line.runs[0]
-    if name == "id":
-        return first.name.partition(".")[0] if len(line.runs) == 1 else f"{first.name.partition('.')[0]} .."
-    if name in ("created", "ended"):
-        return format_time(first.started if name == "created" else first.ended)
-    if name == "duration":
-        value = line.cells[name].value
-        return format_duration(value if isinstance(value, float) else None)
-    return str(line.cells[name])
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from alchemy.index.record_index import RecordIndex, Row
 
 MAX_CHANGED = 4  # columns for config keys that differ
 # keys that differ between runs but do not describe the experiment
-_HIDDEN_KEYS = ("seed", "tag")
+_HIDDEN_KEYS = ("seed", "tag", "log_dir")
 _OF_FIRST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a folded line shows the first run's
 Value = float | str | None
 
@@ -28,7 +29,7 @@ class Cell(NamedTuple):
 
     value: Value
     deviation: float | None = None
-    count: int = 1
+    n: int = 1
 
     def __str__(self) -> str:
         if self.value is None:
@@ -37,7 +38,7 @@ class Cell(NamedTuple):
             return self.value
         if self.deviation is None:
             return format_number(self.value)
-        return f"{format_number(self.value)} ± {format_number(self.deviation, 2)} ({self.count})"
+        return f"{format_number(self.value)} ± {format_number(self.deviation, 2)} ({self.n})"
 
 
 class Line(NamedTuple):
@@ -61,18 +62,23 @@ def build_listing(
     text: str = "",
     *,
     columns: Sequence[str] = (),
+    more: Sequence[str] = (),
     sort: str = "-created",
     fold: bool = True,
     limit: int | None = 30,
+    kind: str = "",
 ) -> Listing:
-    """List the records that match a filter. Without `columns`, they are chosen by what differs between the records."""
-    groups = index.query_groups(text, sort=sort, fold=fold)
+    """List the records that match a filter; `kind` restricts them to one kind, unless the filter mentions it.
+
+    Without `columns`, they are chosen by what differs between the records; `more` columns are appended.
+    """
+    groups = index.query_groups(text, sort=sort, fold=fold, kind=kind)
     total = sum(map(len, groups))
     chosen = groups if limit is None else groups[:limit]
     rows = {row.id: row for row in index.load([number for group in chosen for number in group])}
     runs = [[rows[number] for number in group if number in rows] for group in chosen]
     values = Values(index, list(rows.values()))
-    names = list(columns) if columns else _choose_columns(runs, values)
+    names = list(dict.fromkeys([*(columns or _choose_columns(runs, values)), *more]))
     getters = {name: values.getter(name) for name in names}
     lines = [Line(group, {name: _cell(name, get, group) for name, get in getters.items()}) for group in runs]
     return Listing(names, lines, total, sum(map(len, runs)))
@@ -111,7 +117,7 @@ def format_number(value: float, digits: int = 4) -> str:
     >>> format_number(0.91234567), format_number(3.0), format_number(1e-05), format_number(12345678.0)
     ('0.9123', '3', '1e-05', '12345678')
     """
-    if value == int(value) and abs(value) < 1e15:
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
         return str(int(value))
     return f"{value:.{digits}g}"
 
@@ -158,14 +164,14 @@ class Values:
         """Return the config keys that differ between groups of runs with the same tag, the most telling ones first."""
         configs = self._index.config([group[0] for group in groups])
         counts: Counter[str] = Counter()
-        by_tag: dict[str, list[dict[str, str]]] = {}
+        alike: dict[tuple[str, str], list[dict[str, str]]] = {}  # a test has another config than its training run
         for group in groups:
-            by_tag.setdefault(group[0].tag, []).append(configs[group[0].id])
-        for tables in by_tag.values():
+            alike.setdefault((group[0].tag, group[0].kind), []).append(configs[group[0].id])
+        for tables in alike.values():
             keys = {key for table in tables for key in table}
             counts.update(key for key in keys if len({table.get(key) for table in tables}) > 1)
-        hidden = ("log_dir", *_HIDDEN_KEYS)
-        return [key for key, _ in counts.most_common() if key.rpartition(".")[2] not in hidden][:MAX_CHANGED]
+        telling = [key for key in counts if key.rpartition(".")[2] not in _HIDDEN_KEYS]
+        return sorted(telling, key=lambda key: (-counts[key], key))[:MAX_CHANGED]
 
 
 def _choose_columns(groups: Sequence[Sequence[Row]], values: Values) -> list[str]:
@@ -181,19 +187,21 @@ def _choose_columns(groups: Sequence[Sequence[Row]], values: Values) -> list[str
     columns += scores + [name for name in wanted if name in tested]
     if not scores:
         known = Counter(name for table in values.metrics.values() for name in table)
-        columns += [name for name in ("dev/loss", "train/loss", "test/loss") if name in known][:1]
+        scored = [name for name, _ in known.most_common() if name.startswith(("dev/", "test/"))]
+        columns += scored[:2] or [name for name in ("train/loss",) if name in known]
     columns += values.changed_keys(groups) if len(groups) > 1 else []
     return [*dict.fromkeys(columns), "duration", "created"]
 
 
 def _parse(text: str | None) -> Value:
-    """Return a config value as a number if it is one."""
+    """Return a config value as a number if it is one that a float can represent."""
     if text is None:
         return None
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    return number if abs(number) < 2**53 else text
 
 
 def format_duration(seconds: float | None) -> str:

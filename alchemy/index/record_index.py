@@ -17,6 +17,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.curves import MAX_BUCKETS, Bucket, Curves, read_curves, to_buckets, unpack
 from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.settings import Settings, load_settings
+from alchemy.index.short_ids import unique_prefix
 from alchemy.index.store import SqliteStore, Store, open_store
 from alchemy.index.sync import Changes, Progress, is_record, synchronize
 
@@ -134,6 +135,10 @@ class RecordIndex:
     def _site(self) -> str:
         return self._store.site
 
+    @property
+    def _here(self) -> dict[str, Any]:
+        return {"site": self._store.site}
+
     def query(self, text: str = "", *, sort: str = "-created", limit: int | None = None, kind: str = "") -> list[Row]:
         """Return the records that match a filter, newest first by default.
 
@@ -151,7 +156,8 @@ class RecordIndex:
         """
         groups: dict[tuple[str, str], list[int]] = {}
         for number, key, own in self._select("r.id, r.fold_hash, r.kind", text, sort, None, kind):
-            groups.setdefault((key if fold and key else str(number), own), []).append(number)
+            is_folded = fold and key and own == "train"  # two tests with one config are tests of two runs, or repeated
+            groups.setdefault((key if is_folded else str(number), own), []).append(number)
         return list(groups.values())
 
     def load(self, ids: Sequence[int]) -> list[Row]:
@@ -219,12 +225,13 @@ class RecordIndex:
         sql = "SELECT m.record, n.name, m.last, m.at_best, m.lowest, m.highest, m.points FROM metrics m "
         sql += "JOIN names n ON n.id = m.metric WHERE m.record IN ({})"
         tests = self._tests_of({row.name: row.id for row in rows})
-        owner = {row.id: row.id for row in rows} | tests
         newest_first = {record: place for place, record in enumerate(tests)}
         of_tests = sorted(self._for_records(sql, tests), key=lambda values: newest_first[values[0]])
-        for record, name, *values in itertools.chain(self._for_records(sql, found), of_tests):
+        own = ((record, *values) for record, *values in self._for_records(sql, found))
+        later = ((tests[record], *values) for record, *values in of_tests)
+        for record, name, *values in itertools.chain(own, later):
             summary = dict(zip(("last", "at_best", "lowest", "highest", "points"), values))
-            found[owner[record]].setdefault(name, summary)  # own metrics, then those of the latest test
+            found[record].setdefault(name, summary)  # own metrics, then those of the latest test
         return found
 
     def _tests_of(self, parents: Mapping[str, int]) -> dict[int, int]:
@@ -277,6 +284,14 @@ class RecordIndex:
         """Return the tests, predictions and other records that derive from a record, oldest first."""
         return sorted(self._where("r.parent = :name", {"name": row.name}), key=lambda child: child.started or 0.0)
 
+    def shorten_ids(self, rows: Iterable[Row]) -> dict[int, str]:
+        """Return a short name for each record that `find` accepts: a prefix of its id, or its path if the id repeats.
+
+        A prefix ends with the seconds of the start time, or where it becomes unique.
+        """
+        names = sorted(name for (name,) in self._store.query("SELECT name FROM records WHERE site = :site", self._here))
+        return {row.id: unique_prefix(row.name, names) or row.path for row in rows}
+
     def find(self, name: str) -> Row:
         """Return the record that a name stands for.
 
@@ -297,7 +312,7 @@ class RecordIndex:
         if not rows:
             escaped = re.sub(r"([\\%_])", r"\\\1", name)
             rows = self._where("r.name LIKE :name ESCAPE '\\'", {"name": f"{escaped}%"})
-            rows = [row for row in rows if row.name == name] or rows
+            rows = [row for row in rows if row.name == name] or [row for row in rows if row.name.startswith(name)]
         if len(rows) == 1:
             return rows[0]
         if rows:
