@@ -123,13 +123,17 @@ class TableFile:
         return self.path.parent / self.spec.results if self.spec.results else None
 
     def options(self, row: RowSpec, column: ColumnSpec) -> Options:
-        """Return the options of a cell: the column decides, then the row, then the table."""
-        levels = (column, row, self.spec)
-        own = row.cells.get(column.name, CellSpec()).metric
-        metric = own or column.metric or row.metric or self.spec.metric
+        """Return the options of a cell: the column decides, then the row, then the table.
+
+        The scale and digits of rows and of the table apply to metrics such as `dev/f1`, not to columns like `minutes`.
+        """
+        cell = row.cells.get(column.name, CellSpec())
+        metric = cell.metric or column.metric or row.metric or self.spec.metric
+        levels = (column, row, self.spec) if "/" in metric else (column,)
         scale = next((item.scale for item in levels if item.scale is not None), 1.0)
         digits = next((item.digits for item in levels if item.digits is not None), 4 if scale == 1.0 else 2)
-        return Options(metric, scale, digits, next((item.average for item in levels if item.average), "mean"))
+        averages = (item.average for item in (column, row, self.spec))
+        return Options(metric, scale, digits, next(filter(None, averages), "mean"))
 
     def locate(self, *path: str | int) -> str:
         """Return `file:line` of a key."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from alchemy.analysis.table_files import MAX_COLUMNS, MAX_ROWS, CellSpec, ColumnSpec, RowSpec, TableFile
@@ -13,6 +14,7 @@ from alchemy.index.record_index import RecordIndex, Row
 
 BY_FIELDS = ("tag", "variant")  # `rows_by` and `columns_by` accept these next to config keys
 _SHOWN = 3  # names in a warning
+_COMPARED = 5  # configs that are compared for a warning
 
 
 class TableRuns:
@@ -20,7 +22,7 @@ class TableRuns:
 
     def __init__(self, file: TableFile, index: RecordIndex) -> None:
         self.file, self.index = file, index
-        self.warnings: list[Problem] = []
+        self._warnings: dict[tuple[str, str], tuple[str, list[str]]] = {}  # message and hint -> place and cells
         self.has_records = bool(index.query(limit=1))
         self._all = self._find(file.spec.filter, file.locate("filter"), kind="train")
         if self._all and "status" not in compile_filter(file.spec.filter, index).names:
@@ -75,22 +77,29 @@ class TableRuns:
             return [None] * len(rows)
         return [get(row) for row in rows]
 
-    def warn_if_mixed(self, rows: list[Row], name: str, where: str) -> None:
+    def warn_if_mixed(self, rows: list[Row], cell: str, where: str) -> None:
         """Warn if runs differ in more than their seed, since their mean is rarely what was meant."""
-        if len({row.fold_hash for row in rows}) < 2:
+        distinct = list({row.fold_hash: row for row in rows}.values())[:_COMPARED]
+        if len(distinct) < 2:
             return
-        configs = self.index.config(rows).values()
+        configs = self.index.config(distinct).values()
         keys = {key for config in configs for key in config if key.rpartition(".")[2] not in ("seed", "log_dir")}
         changed = sorted(key for key in keys if len({config.get(key) for config in configs}) > 1)
-        shown = ", ".join(changed[:_SHOWN]) + (", .." if len(changed) > _SHOWN else "")
         if changed:
             hint = "restrict the filter, or add a row or column for each"
-            self.warn(f"{name} averages runs that differ in {shown}", where, hint)
+            self.warn(f"the mean is over runs that differ in {_join(changed)}", where, hint, cell)
 
-    def warn(self, message: str, where: str, hint: str = "") -> None:
-        problem = Problem(message, where, hint=hint, error=False)
-        if problem not in self.warnings:
-            self.warnings.append(problem)
+    def warn(self, message: str, where: str, hint: str = "", cell: str = "") -> None:
+        """Add a warning, which may be about several cells."""
+        cells = self._warnings.setdefault((message, hint), (where, []))[1]
+        if cell and cell not in cells:
+            cells.append(cell)
+
+    def list_warnings(self) -> list[Problem]:
+        return [
+            Problem(f"{_join(cells)}: {message}" if cells else message, where, hint=hint, error=False)
+            for (message, hint), (where, cells) in self._warnings.items()
+        ]
 
     def _load(self, numbers: set[int]) -> list[Row]:
         rows = sorted(self.index.load(list(numbers)), key=lambda row: (row.started or 0.0, row.name), reverse=True)
@@ -139,7 +148,7 @@ class TableRuns:
             message = f"{option}: {key} has {len(groups)} values, at most {largest} are allowed"
             raise AlchemyError(message, where=self.file.locate(option), hint="use `filter` to select fewer runs")
         names = _shorten({text: text.rpartition(".")[2] or text for text in groups}) if key.endswith("type") else {}
-        return {names.get(text, text) or "(empty)": groups[text] for text in sorted(groups, key=_number_first)}
+        return {names.get(text, text) or "(empty)": groups[text] for text in sorted(groups, key=_natural)}
 
 
 def _shorten(names: dict[str, str]) -> dict[str, str]:
@@ -147,8 +156,22 @@ def _shorten(names: dict[str, str]) -> dict[str, str]:
     return names if len(set(names.values())) == len(names) else {}
 
 
-def _number_first(text: str) -> tuple[float, str]:
+def _join(names: Sequence[str]) -> str:
+    """
+    >>> _join(["a", "b"]), _join(list("abcdef"))
+    ('a, b', 'a, b, c and 3 more')
+    """
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _natural(text: str) -> tuple[float, list[str | int]]:
+    """Return a sort key: numbers by value, then texts, with the numbers in them by value.
+
+    >>> sorted(["exp10", "exp2", "1e-3", "0.01"], key=_natural)
+    ['1e-3', '0.01', 'exp2', 'exp10']
+    """
     try:
-        return float(text), ""
+        return float(text), []
     except ValueError:
-        return float("inf"), text
+        return float("inf"), [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]

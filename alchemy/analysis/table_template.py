@@ -40,6 +40,12 @@ rows_by = {rows_by}
 # A cell may also be linked to a record, {{ record = "2026-.." }}, or have its own filter, {{ query = "tag:x" }}.
 """
 
+EXAMPLE = """\
+# [[columns]]
+# name = "TREC"
+# filter = "task.name=trec"
+"""
+
 
 def write_template(index: RecordIndex, name: str) -> str:
     """Return the text of a new table that shows the records of the project."""
@@ -49,13 +55,13 @@ def write_template(index: RecordIndex, name: str) -> str:
     scores = [metric for metric, _ in monitored.most_common(1)]
     of_tests = [f"test/{metric.partition('/')[2]}" for metric in scores]
     metrics = [metric for metric in of_tests if metric in tested] + scores or ["dev/accuracy"]
-    columns = "".join(f"[[columns]]\nname = {text}\nmetric = {text}\n\n" for text in map(format_inline, metrics))
+    columns = "".join(f"[[columns]]\nname = {text}\nmetric = {text}\n" for text in map(format_inline, metrics))
     return TEMPLATE.format(
         name=name,
         title=format_inline(name),
         metric=format_inline(metrics[0]),
         rows_by=format_inline(_choose_key(index, len({row.tag for row in rows}))),
-        columns=columns,
+        columns=columns if len(metrics) > 1 else EXAMPLE,
         cell=format_inline(metrics[0]),
     )
 

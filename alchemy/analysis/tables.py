@@ -83,7 +83,7 @@ def build_table(file: TableFile, index: RecordIndex) -> ResultTable:
             line[place] = replace(line[place], rank=rank)
     if not runs.has_records and not saved and any(map(runs.has_filter, runs.rows)):
         runs.warn(f"there are no records below {', '.join(map(str, index.roots))}", file.locate())
-    return ResultTable(file, runs.rows, runs.columns, cells, runs.warnings)
+    return ResultTable(file, runs.rows, runs.columns, cells, runs.list_warnings())
 
 
 class _Builder:
@@ -127,9 +127,8 @@ class _Builder:
         values = self.runs.values(rows, options.metric, where) if rows else []
         known = [(row.name, value) for row, value in zip(rows, values, strict=True) if value is not None]
         if known and len(known) < len(rows):
-            lacking = f"{len(rows) - len(known)} of {len(rows)} runs"
             hint = "`alchemy test RECORD` evaluates a run" if options.metric.startswith("test/") else ""
-            self.runs.warn(f"{name}: {lacking} have no {options.metric}", where, hint)
+            self.runs.warn(f"{len(rows) - len(known)} of {len(rows)} runs lack {options.metric}", where, hint, name)
         cell = summarize_runs([value for _, value in known], options)
         return replace(cell, kind="computed" if known else "", runs=tuple(run for run, _ in known))
 
@@ -137,7 +136,7 @@ class _Builder:
         values = [run.metrics.get(options.metric) for run in saved]
         if None in values:
             hint = f"run `alchemy table save {self.file.name}`"
-            self.runs.warn(f"{name}: {self.file.spec.results} lacks values of {options.metric}", where, hint)
+            self.runs.warn(f"{self.file.spec.results} lacks values of {options.metric}", where, hint, name)
         cell = summarize_runs([value for value in values if value is not None], options)
         return replace(cell, kind="saved", runs=tuple(run.id for run in saved if run.id))
 
@@ -146,7 +145,9 @@ class _Builder:
         newer = [row for row in rows if (row.started or 0.0) > newest and row.name not in shown]
         values = self.runs.values(newer, options.metric, where) if newer else []
         names = [row.name for row, value in zip(newer, values, strict=True) if value is not None]
-        return f"{len(names)} newer run{'s' if len(names) > 1 else ''} fit, such as {names[0]}" if names else ""
+        if len(names) > 1:
+            return f"{len(names)} newer runs fit, such as {names[0]}"
+        return f"a newer run fits: {names[0]}" if names else ""
 
 
 def collect_results(file: TableFile, index: RecordIndex) -> Results:
