@@ -28,7 +28,6 @@ filters: status:failed, tag:NAME, KEY=VALUE, METRIC>NUMBER, created>-7d, "full t
 
 WATCH_SECONDS = 2.0
 DISPENSABLE = ("created", "duration", "seed")  # the first columns to leave out in a narrow terminal
-FIXED = ("id", "status", "created", "ended", "duration", "runs")  # never shortened
 
 
 def _arguments(parser: Parser) -> None:
@@ -123,8 +122,8 @@ def _view(index: RecordIndex, listing: Listing, args: argparse.Namespace) -> tup
     ids = index.shorten_ids(line.runs[0] for line in listing.lines)
     headers = {name: _shorten_key(index, name) for name in listing.columns}
     rows = [[_cell(name, line, ids) for name in listing.columns] for line in listing.lines]
-    texts = {name for name in listing.columns if any(isinstance(line.cells[name].value, str) for line in listing.lines)}
-    wide = {headers[name] for name in texts.difference(FIXED)}
+    texts = {name for line in listing.lines for name, cell in line.cells.items() if isinstance(cell.value, str)}
+    wide = {headers[name] for name in texts - {"id"}}  # a shortened id would be of no use
     keys = [headers[name] for name in listing.columns if headers[name] not in FIELD_COLUMNS and "/" not in name]
     optional = [] if args.columns else [*DISPENSABLE, *reversed(keys), "tags", "runs", "tag"]
     lines, left_out = fit_table(list(headers.values()), rows, wide, optional)

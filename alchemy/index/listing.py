@@ -87,6 +87,8 @@ def build_listing(
 def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
     if name == "runs":
         return Cell(float(len(group)))
+    if name == "status":  # what did not finish is shown first
+        group = sorted(group, key=lambda row: row.status == "finished")
     return summarize([get(row) for row in (group[:1] if name in _OF_FIRST else group)])
 
 
