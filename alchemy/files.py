@@ -215,6 +215,23 @@ def lock_file(path: str | Path) -> Iterator[bool]:
         os.close(handle)
 
 
+def is_locked(path: str | Path) -> bool:
+    """Return whether another process has locked a file; False if there is no such file, or it cannot be opened."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
 def sync_folder(folder: str | Path) -> None:
     """Sync a folder to disk, so that a rename in it survives a power failure."""
     handle = os.open(folder, os.O_RDONLY)
@@ -266,6 +283,11 @@ def home() -> Path:
     here = Path.cwd()
     found = (folder / ".alchemy" for folder in (here, *here.parents) if (folder / ".alchemy").is_dir())
     return next(found, here / ".alchemy")
+
+
+def shorten_path(path: str | Path) -> str:
+    """Return a path relative to the working directory if it is below it, as users write it."""
+    return str(path).removeprefix(os.path.join(os.getcwd(), ""))
 
 
 def _umask() -> int:

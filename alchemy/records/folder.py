@@ -18,12 +18,40 @@ from alchemy.config.secrets import hide, hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import lock_file, write_atomic, write_in_place
 from alchemy.records.create_folder import make_folder, write_error
+from alchemy.records.kill_reason import count_oom_kills
 from alchemy.records.metrics_file import MetricsFile
 from alchemy.records.record_json import FORMAT
-from alchemy.records.status import HEARTBEAT_SECONDS, INFO, now, process_start, read_info, refuse_running
+from alchemy.records.status import (
+    HEARTBEAT_SECONDS,
+    INFO,
+    LOCK,
+    boot_id,
+    is_here,
+    now,
+    process_start,
+    read_info,
+    refuse_running,
+)
 from alchemy.records.symlinks import refuse_links
+from alchemy.records.usage import Usage
 
-LOCK = ".lock"
+# fields that the creator of a record sets, with their values if it does not; those from `kind` on are new in format 2
+FIELDS: dict[str, Any] = {
+    "cfg_hash": "",
+    "code_hash": "",
+    "code": {},
+    "seed": None,
+    "versions": {},
+    "parent": None,
+    "gen": 0,
+    "variant": "",
+    "delta": {},
+    "best": None,
+    "kind": "train",
+    "fold_hash": "",
+    "git": None,
+    "alchemy": None,
+}
 
 
 class RecordLike(Protocol):
@@ -89,6 +117,7 @@ class Record:
             )
         self.series = MetricsFile(folder / "metrics.jsonl", info["gen"])
         self.log = self.series.log
+        self.usage = Usage(info)
         self.remarks: list[str] = []  # notes on lost data, appended to the reason when the record is closed
         self._reopen = [self.series.reopen]
         self._save_lock, self._restore_lock = threading.Lock(), threading.Lock()
@@ -120,16 +149,7 @@ class Record:
             **_process_fields(),
             "started": now(),
             "cmd": hide_words(sys.argv),
-            "cfg_hash": "",
-            "code_hash": "",
-            "code": {},
-            "seed": None,
-            "versions": {},
-            "parent": None,
-            "gen": 0,
-            "variant": "",
-            "delta": {},
-            "best": None,
+            **FIELDS,
             **fields,
         }
         return cls._open(folder, info, files)
@@ -140,7 +160,8 @@ class Record:
         folder = refuse_links(Path(folder))
         info = read_info(folder)
         refuse_running(folder, info)
-        record = cls._open(folder, info | _process_fields() | {"gen": info.get("gen", 0) + 1, **fields})
+        changed = {"format": FORMAT, "gen": info.get("gen", 0) + 1, **fields}
+        record = cls._open(folder, FIELDS | info | _process_fields() | changed)
         record.before = info
         return record
 
@@ -150,7 +171,7 @@ class Record:
             record = cls(folder, info, files)
             for name, text in files.items():
                 write_atomic(folder / name, text)
-            record.note()
+            record.note(**record.usage.measure())
         except OSError as error:
             raise write_error(folder, error) from error
         record._heartbeat.start()
@@ -160,7 +181,8 @@ class Record:
         """Restore the fields to their values before `reopen` and close the record."""
         self._ended.set()
         self.series.close()
-        self.note(**self.before)
+        self.info = dict(self.before)
+        self.note()
         self._lock.close()
 
     @property
@@ -229,14 +251,14 @@ class Record:
             finally:
                 self.series.close()
             reasons = "; ".join(text for text in (reason, *self.remarks) if text)
-            self.note(status=status, reason=reasons, ended=now(), heartbeat=now(), **fields)
+            self.note(status=status, reason=reasons, ended=now(), heartbeat=now(), **self.usage.measure(), **fields)
 
     def _run_heartbeat(self) -> None:
         warned = False
         while not self._ended.wait(HEARTBEAT_SECONDS):
             try:
                 self.restore_folder()
-                self.note(heartbeat=now())
+                self.note(heartbeat=now(), oom_kills=count_oom_kills(), **self.usage.measure())
             except Exception as error:  # keep the thread alive: space may be freed on a full disk
                 if not warned:
                     _warn("cannot update {}: {}", self.path / INFO, error)
@@ -253,7 +275,8 @@ def _process_fields() -> dict[str, Any]:
     """Return the `record.json` fields that describe this process."""
     pid = os.getpid()
     life = {"status": "running", "reason": "", "pid": pid, "pid_started": process_start(pid)}
-    return life | {"host": socket.gethostname(), "ended": None, "heartbeat": now()}
+    place = {"host": socket.gethostname(), "boot_id": boot_id(), "oom_kills": count_oom_kills()}
+    return life | place | {"ended": None, "heartbeat": now()}
 
 
 def stop(folder: str | Path) -> dict[str, Any]:
@@ -261,7 +284,7 @@ def stop(folder: str | Path) -> dict[str, Any]:
     info = read_info(folder)
     if info["status"] != "running":
         raise AlchemyError(f"{folder} is not running: {info['status']}")
-    if info["host"] != socket.gethostname():
+    if not is_here(info):
         raise AlchemyError(f"{folder} is running on {info['host']}", hint="stop it there")
     os.kill(info["pid"], signal.SIGTERM)
     return info

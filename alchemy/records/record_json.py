@@ -11,7 +11,9 @@ from typing import Any
 from alchemy.errors import AlchemyError
 from alchemy.files import read_json
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)  # format 1 lacks the keys from `kind` on, see docs/record.md
+KINDS = ("train", "test", "predict", "import")
 STATUSES = ("running", "finished", "failed", "killed", "lost", "stopped")
 FIX = "the file was edited or damaged: fix it, or train from its weights with model.model_path"
 
@@ -25,6 +27,14 @@ def _is_time(value: object) -> bool:
 
 def _is_string(value: object) -> bool:
     return isinstance(value, str)
+
+
+def _is_number_or_null(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _is_table_or_null(value: object) -> bool:
+    return value is None or isinstance(value, dict)
 
 
 def _is_string_table(value: object) -> bool:
@@ -53,6 +63,12 @@ OPTIONAL: dict[str, tuple[Callable[[object], bool], str]] = {
     "cfg_values": (_is_string, "a string"),
     "code": (_is_string_table, "a table of hashes"),
     "unsaved": (_is_string, "a string"),
+    "boot_id": (lambda value: value is None or _is_string(value), "a string or null"),
+    "kind": (lambda value: value in KINDS, f"one of {', '.join(KINDS)}"),
+    "fold_hash": (_is_string, "a string"),
+    "parent": (lambda value: value is None or _is_string(value), "a string or null"),
+    **dict.fromkeys(("git", "alchemy", "peak_memory", "oom_kills"), (_is_table_or_null, "a table or null")),
+    **dict.fromkeys(("cpu_seconds", "gpu_seconds"), (_is_number_or_null, "a number or null")),
 }
 
 
@@ -68,9 +84,11 @@ def read_fields(path: Path) -> dict[str, Any]:
         empty = isinstance(error, JSONDecodeError) and not error.doc.strip()
         what = "it is empty" if empty else "invalid JSON"
         raise AlchemyError(f"{path} cannot be read: {what}", hint=FIX) from error
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+    if not isinstance(fields, dict) or fields.get("format") not in READABLE:
         found = _shorten(fields.get("format")) if isinstance(fields, dict) else "?"
-        raise AlchemyError(f"{path} has format {found}, expected {FORMAT}")
+        newer = isinstance(fields, dict) and type(fields.get("format")) is int and fields["format"] > FORMAT
+        hint = "it was written by a newer version of alchemy: update alchemy" if newer else ""
+        raise AlchemyError(f"{path} has format {found}, expected {' or '.join(map(str, READABLE))}", hint=hint)
     _validate(path, fields)
     return fields
 

@@ -3,28 +3,73 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import json
 import os
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
+from alchemy.files import is_locked, lock_file, write_atomic
 from alchemy.records.record_json import read_fields
+from alchemy.records.symlinks import path_inside
 
 HEARTBEAT_SECONDS = 30.0
 SILENT_SECONDS = 10 * HEARTBEAT_SECONDS
-INFO = "record.json"
+INFO, LOCK = "record.json", ".lock"
+RESTARTED = "the machine was restarted"
 
 
 def read_info(folder: str | Path) -> dict[str, Any]:
     """Read `record.json`; change the status `running` to `killed` or `lost` if the process no longer exists."""
     info = read_fields(Path(folder) / INFO)
-    if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
-        info["status"], info["reason"] = "killed", "its process is gone"
-    elif info["status"] == "running" and info["host"] != socket.gethostname() and _is_silent(info):
-        info["status"], info["reason"] = "lost", f"no heartbeat from {info['host']} since {info['heartbeat']}"
+    if info["status"] == "running":
+        info["status"], info["reason"] = _judge(Path(folder), info)
     return info
+
+
+def _judge(folder: Path, info: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the status of a run whose record says that it is running, and the reason."""
+    if is_here(info):
+        # the lock is proof even if the process is in a container with the same host name
+        if is_alive(info) or is_locked(folder / LOCK):
+            return "running", info["reason"]
+        from alchemy.records.kill_reason import find_kill_reason
+
+        return "killed", find_kill_reason(info)
+    if info["host"] == socket.gethostname() and _heartbeat(info) < _boot_time():
+        return "killed", RESTARTED
+    if time.time() - _heartbeat(info) > SILENT_SECONDS:
+        return "lost", f"no heartbeat from {info['host']} since {info['heartbeat']}"
+    return "running", info["reason"]
+
+
+def repair(folder: Path) -> bool:
+    """Write the status `killed` to a record that says `running` although its process is gone; return whether it did.
+
+    Only the death of a process on this machine can be proven. A record that another process is writing to, or that
+    cannot be written, is left alone.
+    """
+    try:
+        judged = read_info(folder)
+        if judged["status"] != "killed" or judged.get("ended") is not None:
+            return False
+        with lock_file(path_inside(folder, LOCK)) as free:
+            # read again: the run may have been resumed in the meantime
+            unchanged = read_fields(path_inside(folder, INFO)) | _verdict(judged) == judged
+            if free and unchanged:
+                judged["ended"] = judged["heartbeat"]
+                write_atomic(folder / INFO, json.dumps(judged, ensure_ascii=False, indent=1) + "\n")
+            return free and unchanged
+    except (OSError, AlchemyError):
+        return False
+
+
+def _verdict(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: info[name] for name in ("status", "reason")}
 
 
 def status_of(folder: Path) -> str:
@@ -38,17 +83,40 @@ def status_of(folder: Path) -> str:
 def refuse_running(folder: Path, info: Mapping[str, Any]) -> None:
     """Raise an error if the run that writes to a record is still running, here or on another machine."""
     if info["status"] == "running":
-        here = info["host"] == socket.gethostname()
+        here = is_here(info)
         where = "" if here else f" on {info['host']}"
         silence = f"or wait if it is gone: it is considered lost after {SILENT_SECONDS:g} s without a heartbeat"
         hint = "stop it with `alchemy stop`" if here else f"stop it there, {silence}"
         raise AlchemyError(f"{folder} is still running{where}, as process {info['pid']}", hint=hint)
 
 
-def _is_silent(info: Mapping[str, Any]) -> bool:
-    """Return whether a run on another machine has missed enough heartbeats to be considered lost."""
-    last = datetime.datetime.fromisoformat(info["heartbeat"]).astimezone()
-    return (datetime.datetime.now().astimezone() - last).total_seconds() > SILENT_SECONDS
+def is_here(info: Mapping[str, Any]) -> bool:
+    """Return whether a record was last written on this machine, since its last start: only then, its PID says something.
+
+    Host names are not unique. Records of format 1 have nothing else.
+    """
+    boot = info.get("boot_id")
+    return info["host"] == socket.gethostname() and (boot is None or boot == boot_id())
+
+
+@functools.cache
+def boot_id() -> str | None:
+    """Return the random id that the kernel drew when it started; None outside Linux."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _boot_time() -> float:
+    try:
+        return time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _heartbeat(info: Mapping[str, Any]) -> float:
+    return datetime.datetime.fromisoformat(info["heartbeat"]).astimezone().timestamp()
 
 
 def is_alive(info: Mapping[str, Any]) -> bool:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ import pytest
 from loguru import logger
 
 from alchemy.errors import AlchemyError
-from alchemy.records.folder import FORMAT, Record, find, newest, stop
+from alchemy.records.folder import FORMAT, Record, find, newest
 from alchemy.records.metrics_file import MetricsFile, read_metrics
 from alchemy.records.status import read_info
 
@@ -68,16 +65,6 @@ def test_trouble_with_the_disk_is_counted_and_never_raised() -> None:
     assert "No space left" in series.error
 
 
-def test_a_killed_process_is_not_running_any_more(tmp_path: Path) -> None:
-    create = f"Record.create({str(tmp_path)!r}, name='r', tag='t')"
-    code = f"from alchemy.records import Record; import os; {create}; os._exit(9)"
-    subprocess.run([sys.executable, "-c", code], check=False, cwd=os.getcwd())
-    info = read_info(tmp_path / "r")
-    assert (info["status"], info["reason"]) == ("killed", "its process is gone")
-    with pytest.raises(AlchemyError, match="is not running: killed"):
-        stop(tmp_path / "r")
-
-
 @pytest.mark.parametrize(
     ("text", "message"), [("{", "cannot be read"), ('{"format": 99}', "has format 99"), ("[]", "has format")]
 )
@@ -128,15 +115,6 @@ def test_fields_change_only_between_two_writes(tmp_path: Path) -> None:
     noted.join()
     record.finish("finished")
     assert read_info(record.path)["best"] == {"value": 1.0}
-
-
-def test_a_run_on_another_machine_that_fell_silent_is_lost_and_can_be_gone_on_with(tmp_path: Path) -> None:
-    record = Record.create(tmp_path, name="far", tag="t")
-    record.finish("finished")
-    for heartbeat, status in (("2026-01-01T00:00:00.000+00:00", "lost"), (record.info["heartbeat"], "running")):
-        info = {**record.info, "status": "running", "host": "elsewhere", "heartbeat": heartbeat}
-        (record.path / "record.json").write_text(json.dumps(info))
-        assert read_info(record.path)["status"] == status
 
 
 def test_the_latest_is_the_newest_training(tmp_path: Path) -> None:

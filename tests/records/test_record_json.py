@@ -58,7 +58,11 @@ def damage(folder: Path, field: str, value: Any) -> None:
         ("versions", [], r"invalid versions = \[\], expected a table"),
         ("code_hash", NONE, "has no 'code_hash'"),
         ("reason", 3, "invalid reason = 3"),
-        ("format", 2, "has format 2, expected 1"),
+        ("format", 3, "has format 3, expected 1 or 2; it was written by a newer version of alchemy"),
+        ("kind", "sweep", "invalid kind = 'sweep', expected one of train, test, predict, import"),
+        ("parent", 3, "invalid parent = 3, expected a string or null"),
+        ("git", "main", "invalid git = 'main', expected a table or null"),
+        ("cpu_seconds", "1", "invalid cpu_seconds = '1', expected a number or null"),
     ],
 )
 def test_a_field_that_no_run_has_written(field: str, value: Any, message: str, tmp_path: Path) -> None:
