@@ -1,0 +1,107 @@
+"""The full text of a mail: what happened, why, the last lines of the log, and how to run it again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from alchemy.analysis.mailbox import Group, Mail
+from alchemy.errors import AlchemyError
+from alchemy.files import read_table, shorten_path
+from alchemy.index.listing import format_duration, format_number, format_time
+from alchemy.index.record_index import Row
+from alchemy.records.failure import read_log_end, read_traceback, split_log
+from alchemy.records.status import INFO
+from alchemy.records.symlinks import path_inside
+
+LOG_LINES, TRACE_LINES, OTHERS = 10, 24, 20
+LONGEST_LINE = 300  # characters
+MOST_NUMBERS = 12
+
+
+def describe(mails: Sequence[Mail], numbers: Mapping[str, float]) -> str:
+    """Describe the newest of several mails with the same cause in full, and list the others."""
+    mail, *others = mails
+    row = mail.row
+    lasted = f" after {format_duration(row.seconds)}" if row.seconds is not None else ""
+    fields = {
+        "record": shorten_path(row.path),
+        "purpose": " ".join(row.purpose.split()),
+        "when": f"{format_time(mail.when)}{lasted}" + (f" on {row.host}" if row.host else ""),
+        "cause": mail.cause,
+        "reason": "" if row.reason in mail.cause else row.reason,
+        "numbers": ", ".join(f"{name} {format_number(numbers[name])}" for name in list(numbers)[:MOST_NUMBERS]),
+        "again": "" if row.status == "finished" else repeat_command(row.folder),
+        "resume": resume_command(row),
+    }
+    parts = [mail.subject, "\n".join(f"{name + ':':<9}{_cut(text)}" for name, text in fields.items() if text)]
+    if row.status != "finished":
+        parts += _describe_files(row.folder, row.status)
+    if others:
+        named = [f"  {other.row.name}  {format_time(other.when)}  {_cut(other.cause)}" for other in others[:OTHERS]]
+        more = [f"  .. and {len(others) - OTHERS} more"] if len(others) > OTHERS else []
+        parts.append("\n".join([f"{len(others)} more with the same cause:", *named, *more]))
+    return "\n\n".join(parts)
+
+
+def write_digest(groups: Sequence[Group]) -> tuple[str, str]:
+    """Return the subject and the text of one message about several groups of mails."""
+    counts = Counter(mail.kind for group in groups for mail in group.mails)
+    tags = list(dict.fromkeys(mail.row.tag for group in groups for mail in group.mails))
+    parts = []
+    for group in groups:
+        mail = group.newest
+        lines = [mail.subject, f"  {len(group.mails)} runs, the last one at {format_time(mail.when)}: {mail.row.path}"]
+        if mail.row.status == "failed":
+            lines += [f"  {_cut(line)}" for line in read_traceback(mail.row.folder).splitlines()[-TRACE_LINES:]]
+        parts.append("\n".join(lines))
+    subject = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return f"{subject}: {', '.join(tags)}", "\n\n".join(parts)
+
+
+def _describe_files(folder: Path, status: str) -> list[str]:
+    before, logged = split_log(read_log_end(folder))
+    trace = read_traceback(folder) if status == "failed" else ""
+    parts = []
+    if trace:
+        parts.append(_block("traceback (its end):", trace.splitlines()[-TRACE_LINES:]))
+    lines = (before if trace and logged else before + logged).splitlines()[-LOG_LINES:]
+    return [*parts, _block(f"last lines of {shorten_path(str(folder / 'run.log'))}:", lines)] if lines else parts
+
+
+def repeat_command(folder: Path) -> str:
+    """Return the shell command that started a run, with its working directory; empty if it is not known."""
+    words = _read(folder, INFO).get("cmd")
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        return ""
+    if words[0].endswith(("/alchemy/__main__.py", "/bin/alchemy")):
+        words = ["alchemy", *words[1:]]
+    elif words[0].endswith(".py"):
+        words = ["python", *words]
+    place = _read(folder, "env.json").get("cwd")
+    elsewhere = isinstance(place, str) and os.path.abspath(place) != os.getcwd()
+    return f"cd {shlex.quote(str(place))} && {shlex.join(words)}" if elsewhere else shlex.join(words)
+
+
+def resume_command(row: Row) -> str:
+    """Return the command that resumes a training run, or an empty string if it has finished or saved no state."""
+    can_resume = row.status != "finished" and (row.folder / "state" / "last").exists()
+    return f"alchemy resume {shlex.quote(shorten_path(row.path))}" if can_resume else ""
+
+
+def _read(folder: Path, name: str) -> dict[str, object]:
+    try:
+        return read_table(path_inside(folder, name))
+    except (OSError, ValueError, AlchemyError):
+        return {}
+
+
+def _block(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([title, *(f"  {_cut(line)}" for line in lines)])
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}.."
