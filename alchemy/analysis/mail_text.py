@@ -43,7 +43,7 @@ def describe(mails: Sequence[Mail], numbers: Mapping[str, float]) -> str:
     if others:
         named = [f"  {other.row.name}  {format_time(other.when)}  {_cut(other.cause)}" for other in others[:OTHERS]]
         more = [f"  .. and {len(others) - OTHERS} more"] if len(others) > OTHERS else []
-        parts.append("\n".join([f"{len(others)} more with the same cause:", *named, *more]))
+        parts.append("\n".join([f"{len(others)} more like this:", *named, *more]))
     return "\n\n".join(parts)
 
 
@@ -56,7 +56,7 @@ def write_digest(groups: Sequence[Group]) -> tuple[str, str]:
         mail = group.newest
         lines = [mail.subject, f"  {len(group.mails)} runs, the last one at {format_time(mail.when)}: {mail.row.path}"]
         if mail.row.status == "failed":
-            lines += [f"  {_cut(line)}" for line in read_traceback(mail.row.folder).splitlines()[-TRACE_LINES:]]
+            lines += [f"  {_cut(line)}" for line in _end_of(read_traceback(mail.row.folder))]
         parts.append("\n".join(lines))
     subject = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     return f"{subject}: {', '.join(tags)}", "\n\n".join(parts)
@@ -67,7 +67,7 @@ def _describe_files(folder: Path, status: str) -> list[str]:
     trace = read_traceback(folder) if status == "failed" else ""
     parts = []
     if trace:
-        parts.append(_block("traceback (its end):", trace.splitlines()[-TRACE_LINES:]))
+        parts.append(_block("end of the traceback:", _end_of(trace)))
     lines = (before if trace and logged else before + logged).splitlines()[-LOG_LINES:]
     return [*parts, _block(f"last lines of {shorten_path(str(folder / 'run.log'))}:", lines)] if lines else parts
 
@@ -97,6 +97,11 @@ def _read(folder: Path, name: str) -> dict[str, object]:
         return read_table(path_inside(folder, name))
     except (OSError, ValueError, AlchemyError):
         return {}
+
+
+def _end_of(trace: str) -> list[str]:
+    """Return the last lines of a traceback, without the lines that only mark a part of the line above."""
+    return [line for line in trace.splitlines() if line.strip(" ^~") or not line.strip()][-TRACE_LINES:]
 
 
 def _block(title: str, lines: Sequence[str]) -> str:

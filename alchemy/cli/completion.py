@@ -61,7 +61,7 @@ def complete(words: Sequence[str]) -> list[str]:
     parser, given = build_parser(words[0]), words[1:-1]
     nested = parser.nested()
     if nested and not given:
-        return _filter(typed, list(nested))
+        return _filter(typed, parser.options() if typed.startswith("-") else list(nested))
     if nested and given[0] not in nested:
         return []
     parser = nested[given[0]] if nested else parser

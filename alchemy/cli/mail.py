@@ -33,7 +33,8 @@ def _arguments(parser: Parser) -> None:
     add("--since", metavar="TIME", help="only newer mails: a date, or an age such as -1d or -8h")
     add("-n", dest="limit", type=int, default=30, metavar="N", help="show at most N lines (default: 30); 0 shows all")
     add("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    text = "without an action, the mails are listed, newest first"
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", description=text)
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=text, epilog=EXAMPLES)
