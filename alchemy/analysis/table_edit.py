@@ -6,9 +6,10 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from alchemy.analysis.table_files import TableFile, parse_table, read_table
+from alchemy.analysis.table_files import TableFile, parse_table, read_table, shorten_path
 from alchemy.config.line_numbers import Path as KeyPath
 from alchemy.config.line_numbers import Scan, scan_toml
+from alchemy.config.toml_reader import parse_toml
 from alchemy.config.toml_writer import format_inline
 from alchemy.config.values import quote_key
 from alchemy.errors import AlchemyError, did_you_mean
@@ -21,11 +22,11 @@ def set_cell(path: Path, row: str, column: str, cell: dict[str, Any], *, new_row
     columns = [item.name for item in table.columns]
     if column not in columns and not table.spec.columns_by:
         hint = did_you_mean(column, columns) or f"expected {', '.join(columns[:10])}"
-        raise AlchemyError(f"{path} has no column {column!r}", hint=hint)
+        raise AlchemyError(f"{shorten_path(path)} has no column {column!r}", hint=hint)
     names = [item.name for item in table.rows]
     if row not in names and not new_row:
         hint = did_you_mean(row, names) or "--new-row adds it"
-        raise AlchemyError(f"{path} has no row {row!r}", hint=hint)
+        raise AlchemyError(f"{shorten_path(path)} has no row {row!r}", hint=hint)
     wanted = copy.deepcopy(table.data)
     if row in names:
         wanted["rows"][names.index(row)].setdefault("cells", {})[column] = cell
@@ -82,14 +83,15 @@ def _insert_after(text: str, offset: int, line: str) -> str:
 def _write(path: Path, text: str, wanted: dict[str, Any]) -> None:
     """Write a table file after a check that it contains exactly the wanted data."""
     try:
-        found = parse_table(text, path).data
+        found = parse_toml(text, shorten_path(path)).data
     except AlchemyError:
         found = {}
     if found != wanted:
         hint = "write the rows as [[rows]] and their cells as cells.NAME = .."
-        raise AlchemyError(f"{path} cannot be edited automatically", hint=hint)
+        raise AlchemyError(f"{shorten_path(path)} cannot be edited automatically", hint=hint)
+    parse_table(text, path)
     try:
         text = text.replace("\n", "\r\n") if b"\r\n" in path.read_bytes() else text
         write_atomic(path.resolve(), text)  # a link stays a link
     except OSError as error:
-        raise AlchemyError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise AlchemyError(f"{shorten_path(path)} cannot be written: {error.strerror or error}") from error

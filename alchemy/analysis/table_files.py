@@ -177,13 +177,15 @@ def new_table_path(name: str) -> Path:
     folder = next((folder for folder in table_folders() if folder.is_dir()), home().parent / FOLDER)
     path = folder / f"{name}.toml"
     if path.exists():
-        raise AlchemyError(f"{path} exists already", hint=f"edit it, or show it: `alchemy table show {name}`")
+        raise AlchemyError(
+            f"{shorten_path(path)} exists already", hint=f"edit it, or show it: `alchemy table show {name}`"
+        )
     return path
 
 
 def read_table(path: Path) -> TableFile:
     """Read a table file; all mistakes in it are reported in one error."""
-    shown = _shorten(path)
+    shown = shorten_path(path)
     try:
         text = read_bytes(path, LARGEST).decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
@@ -195,7 +197,7 @@ def read_table(path: Path) -> TableFile:
 
 def parse_table(text: str, path: Path) -> TableFile:
     """Parse the text of a table file."""
-    parsed = parse_toml(text, _shorten(path))
+    parsed = parse_toml(text, shorten_path(path))
     reader = _Reader(path, parsed.lines)
     table = reader.read(parsed.data)
     if reader.problems:
@@ -213,13 +215,9 @@ class _Reader:
     def read(self, data: dict[str, Any]) -> TableFile:
         spec = self.build(TableSpec, data, ())
         columns = [self.build(ColumnSpec, item, ("columns", place)) for place, item in enumerate(spec.columns)]
-        if not columns and not spec.columns_by:
-            columns = [ColumnSpec(name=spec.metric, where=spec.where)] if spec.metric else []
-            if not columns and "columns" not in data:
-                self.report("the table has no columns", (), "add metric = .. or [[columns]]")
+        if not columns and not spec.columns_by and spec.metric:
+            columns = [ColumnSpec(name=spec.metric, where=spec.where)]
         rows = [self.build(RowSpec, item, ("rows", place)) for place, item in enumerate(spec.rows)]
-        if not rows and not spec.rows_by and "rows" not in data:
-            self.report("the table has no rows", (), "add rows_by = .. or [[rows]]")
         self.check_names("rows", rows, MAX_ROWS)
         self.check_names("columns", columns, MAX_COLUMNS)
         names = None if spec.columns_by else [column.name for column in columns]
@@ -228,7 +226,7 @@ class _Reader:
         ]
         table = TableFile(self.path, spec, tuple(rows), tuple(columns), self.lines, "", {})
         if not self.problems:
-            self.check_metrics(table)
+            self.check_complete(table)
         return table
 
     def build(self, kind: type[T], table: dict[str, Any], at: KeyPath) -> T:
@@ -277,8 +275,12 @@ class _Reader:
                 self.report("record is empty", here, "use the id or path of a record")
             yield name, cell
 
-    def check_metrics(self, table: TableFile) -> None:
-        """Report cells that are computed from runs but have no metric."""
+    def check_complete(self, table: TableFile) -> None:
+        """Report a table without rows or columns, and cells that are computed from runs but have no metric."""
+        if not table.columns and not table.spec.columns_by:
+            self.report("the table has no columns", (), "add metric = .. or [[columns]]")
+        if not table.rows and not table.spec.rows_by:
+            self.report("the table has no rows", (), "add rows_by = .. or [[rows]]")
         hint = 'add a line such as metric = "dev/f1" at the top'
         for place, row in enumerate(table.rows):
             for name, cell in row.cells.items():
@@ -298,9 +300,9 @@ class _Reader:
 
 def _place(path: Path, lines: Mapping[KeyPath, int], at: KeyPath) -> str:
     line = line_of(lines, at)
-    return f"{_shorten(path)}:{line}" if line else _shorten(path)
+    return f"{shorten_path(path)}:{line}" if line else shorten_path(path)
 
 
-def _shorten(path: Path) -> str:
+def shorten_path(path: Path) -> str:
     """Return a path relative to the working directory if it is below it."""
     return os.path.abspath(path).removeprefix(os.getcwd() + os.sep)

@@ -83,7 +83,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _ls(args: argparse.Namespace) -> int:
-    from alchemy.analysis.table_files import list_tables, read_table
+    from alchemy.analysis.table_files import list_tables, read_table, shorten_path
     from alchemy.cli.table_format import print_table
 
     rows: list[dict[str, str]] = []
@@ -92,7 +92,7 @@ def _ls(args: argparse.Namespace) -> int:
             title, problem = read_table(path).spec.title, ""
         except AlchemyError as error:
             title, problem = "", str(error).splitlines()[0]
-        rows.append({"name": path.stem, "title": title, "path": str(path), "problem": problem})
+        rows.append({"name": path.stem, "title": title, "path": shorten_path(path), "problem": problem})
     if args.json:
         print_json(rows)
     elif rows:
@@ -180,7 +180,7 @@ def write_into(page: Path, name: str, text: str) -> None:
 
 
 def _new(args: argparse.Namespace) -> int:
-    from alchemy.analysis.table_files import new_table_path, parse_table
+    from alchemy.analysis.table_files import new_table_path, parse_table, shorten_path
     from alchemy.analysis.table_template import write_template
     from alchemy.cli.index import show_progress
     from alchemy.files import write_atomic
@@ -194,8 +194,8 @@ def _new(args: argparse.Namespace) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
     except OSError as error:
-        raise AlchemyError(f"{path} cannot be written: {error.strerror or error}") from error
-    print(f"created {path}\nEdit it, then run: alchemy table show {args.name}")
+        raise AlchemyError(f"{shorten_path(path)} cannot be written: {error.strerror or error}") from error
+    print(f"created {shorten_path(path)}\nEdit it, then run: alchemy table show {args.name}")
     return 0
 
 
@@ -236,15 +236,17 @@ def _link(args: argparse.Namespace) -> int:
 
 def _edit(path: Path, args: argparse.Namespace, cell: dict[str, Any]) -> int:
     from alchemy.analysis.table_edit import set_cell
+    from alchemy.analysis.table_files import shorten_path
 
-    set_cell(path, args.row, args.column, cell | ({"source": args.source} if args.source else {}), new_row=args.new_row)
-    print(printable(f"set {args.row} / {args.column} in {path}"))
+    cell |= {"source": args.source} if args.source else {}
+    set_cell(path, args.row, args.column, cell, new_row=args.new_row)
+    print(printable(f"set {args.row} / {args.column} in {shorten_path(path)}"))
     return 0
 
 
 def _save(args: argparse.Namespace) -> int:
     from alchemy.analysis.table_edit import set_results
-    from alchemy.analysis.table_files import find_table, read_table
+    from alchemy.analysis.table_files import find_table, read_table, shorten_path
     from alchemy.analysis.table_results import load_results, merge_results, write_results
     from alchemy.analysis.tables import collect_results
     from alchemy.cli.index import show_progress
@@ -254,19 +256,20 @@ def _save(args: argparse.Namespace) -> int:
     path = file.results_path or file.path.with_suffix(".json")
     with RecordIndex.open(args.roots, progress=show_progress()) as index:
         new = collect_results(file, index)
+    shown = shorten_path(path)
     results, kept = merge_results(load_results(path), new, replace=args.replace)
     for (row, column), seeds in kept.items():
-        text = f"{row} / {column} is unchanged: seeds {', '.join(seeds)} are only in {path}; --replace drops them"
+        text = f"{row} / {column} is unchanged: seeds {', '.join(seeds)} are only in {shown}; --replace drops them"
         print(f"warning: {printable(text)}", file=sys.stderr)
     if not results:
-        raise AlchemyError(f"no cell of {file.path} has a run to save", hint="`alchemy table show` shows the table")
+        raise AlchemyError(f"no cell of {args.name} has a run to save", hint="`alchemy table show` shows the table")
     try:
         write_results(path, results)
     except OSError as error:
-        raise AlchemyError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise AlchemyError(f"{shown} cannot be written: {error.strerror or error}") from error
     if not file.spec.results:
         set_results(file.path, path.name)
-    print(f"saved {len(new) - len(kept)} cells to {path}")
+    print(f"updated {len(new) - len(kept)} of {len(results)} cells in {shown}")
     return 0
 
 

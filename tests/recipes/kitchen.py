@@ -12,7 +12,8 @@ from types import ModuleType
 from tests.text.sets import DATA, needs
 
 ROOT = Path(__file__).parents[2] / "recipes"
-FILES = sorted(path for path in ROOT.glob("*/*.toml") if path.stem != "base")
+TABLE = ROOT / "tables" / "recipes.toml"
+FILES = sorted(path for path in ROOT.glob("*/*.toml") if path.stem != "base" and path != TABLE)
 SETS = {"thucnews": "thucnews_title10", "sst2": "sst2_sentences", "semeval": "semeval2010_task8"}
 SETS |= {"resume_ner": "ner_zh_resume", "trec": "trec", "multi30k": "multi30k_en_de"}
 

@@ -2,66 +2,74 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from alchemy.analysis.table_files import read_table
+from alchemy.analysis.table_results import load_results
 from alchemy.cli import main
 from alchemy.config.toml_writer import dumps
-from tests.recipes.kitchen import FILES, ROOT, loaded, name_of, set_out, shorten, small
+from tests.recipes.kitchen import FILES, ROOT, TABLE, loaded, name_of, set_out, shorten, small
 from tests.tasks.texts import config
 from tests.text.sets import DATA
 
-
-@pytest.fixture(scope="module")
-def table() -> ModuleType:
-    return loaded("table")
+PAGES = (ROOT / "README.md", ROOT.parent / "docs" / "recipes.md")
 
 
-def test_the_table_names_every_recipe(table: ModuleType) -> None:
-    there = {tomllib.loads(path.read_text("utf-8"))["tag"]: str(path.relative_to(ROOT)) for path in FILES}
-    assert there == {tag: recipe.file for tag, recipe in table.RECIPES.items()}
+def test_the_table_names_every_recipe_and_the_seeds_of_its_results() -> None:
+    rows = {row.name: row.cells["command"].value for row in read_table(TABLE).rows}
+    recipes = {tomllib.loads(path.read_text("utf-8"))["tag"]: path.relative_to(ROOT) for path in FILES}
+    assert rows.keys() == recipes.keys()
+    results = load_results(TABLE.with_suffix(".json"))
+    for name, command in rows.items():
+        assert f"alchemy run {recipes[name]}" in command
+        seeds = ",".join(run.seed for run in results.get((name, "test"), []))
+        assert f"--seeds {seeds}" in command or name == "multi30k-tiny"
 
 
-def test_the_pages_show_what_the_results_say(table: ModuleType) -> None:
-    for page in table.PAGES:
-        shown = page.read_text("utf-8").partition(table.BEGIN)[2].partition(table.END)[0]
-        assert shown.strip() == table.table()
+def test_the_pages_show_what_the_results_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a folder without records
+    assert main(["table", "show", str(TABLE), "--format", "markdown"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    for page in PAGES:
+        shown = page.read_text("utf-8").partition("<!-- table recipes -->")[2].partition("<!-- end of table -->")[0]
+        assert shown.strip() == printed.out.strip()
 
 
 @pytest.mark.slow
 def test_results_come_from_the_records_of_tests(
-    table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(TABLE.parent, "tables")
     cfg: dict[str, Any] = config(tmp_path, "classes")
     cfg["tag"], cfg["plugins"][0]["log_dir"] = "trec-textcnn", "records/train"
     cfg["task"]["datasets"]["test"] = cfg["task"]["datasets"]["dev"]
     cfg["task"]["evalpipes"] = [{"type": "alchemy.pipeline.eval.SaveBest", "monitor": "accuracy"}]
     Path("c.toml").write_text(dumps(cfg))
     assert main(["run", "c.toml", "--seeds", "1,2", "--test", "--device", "-1"]) == 0
-    monkeypatch.setattr(table, "HERE", tmp_path)
-    table.collect(Path("records"))
-    found = json.loads((tmp_path / "results" / "trec-textcnn.json").read_text("utf-8"))
-    assert [row["seed"] for row in found["seeds"]] == [1, 2]
-    assert all(row["test"] == max(row["dev"]) == 1.0 for row in found["seeds"])
     other = ["run", "c.toml", "--seeds", "1", "--test", "--device", "-1", "--set", "optim.lr=0.1"]
     monkeypatch.setattr(sys, "argv", ["alchemy", *other])  # as in a record
     assert main(other) == 0
-    kept = tmp_path / "results" / "trec-textcnn.json"
-    kept.write_text(kept.read_text("utf-8").replace('"seed": 2', '"seed": 7'), "utf-8")
-    min(Path("records/test").glob("*/record.json")).write_text("")
-    table.collect(Path("records"))
-    told = capsys.readouterr().err
-    assert "was run with --set" in told and "skipped" in told and "7] are only in results/" in told
-    kept.write_text(kept.read_text("utf-8").replace('"seed": 7', '"seed": 2'), "utf-8")
-    assert "--seeds 1,2 --test` | 0 min | accuracy 100.00 ± 0.00 (2 seeds) |" in table.table()
+    assert main(["table", "show", "recipes"]) == 0
+    assert "trec-textcnn / test is stale: 2 newer runs fit" in capsys.readouterr().err
+    assert main(["table", "save", "recipes"]) == 0
+    assert "trec-textcnn / test is unchanged: seeds 3, 4, 5 are only in" in capsys.readouterr().err
+    assert main(["table", "save", "recipes", "--replace"]) == 0
+    runs = load_results(Path("tables/recipes.json"))["trec-textcnn", "test"]
+    assert [run.seed for run in runs] == ["1", "2"]  # the run with --set does not count
+    assert all(run.metrics["test/accuracy"] == max(run.curve["dev/accuracy"]) == 1.0 for run in runs)
+    capsys.readouterr()
+    assert main(["table", "show", "recipes", "--format", "markdown"]) == 0
+    assert "| 0 | accuracy | 100.00 ± 0.00 (2) | 91.2 (Kim 2014)" in capsys.readouterr().out
 
 
 @pytest.fixture(params=FILES, ids=name_of)
@@ -84,13 +92,13 @@ def test_a_recipe_trains_on_its_data(recipe: Path) -> None:
 
 
 def test_the_commands_of_translation_lead_to_a_row_of_the_table(
-    table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shorten("multi30k_en_de", tmp_path / "recipes" / "data", lines=60)
     shutil.copytree(ROOT / "multi30k", tmp_path / "recipes" / "multi30k", ignore=shutil.ignore_patterns("corpus"))
     shutil.copy(ROOT / "base.toml", tmp_path / "recipes")
+    shutil.copytree(TABLE.parent, tmp_path / "recipes" / "tables")
     monkeypatch.chdir(tmp_path / "recipes")
-    monkeypatch.setattr(table, "HERE", tmp_path / "recipes")
     assert loaded("multi30k/prepare").prepare() == 0
     short = ["sched.num_training_steps=4", "sched.num_warmup_steps=2", "task.limits={max_length=4}", "log_every=1"]
     sets = [word for one in short for word in ("--set", one)]
@@ -99,10 +107,12 @@ def test_the_commands_of_translation_lead_to_a_row_of_the_table(
     mean = f"{record}/state/averaged"
     assert main(["checkpoint", "average", record, "--last", "2", "--to", mean]) == 0
     assert main(["test", record, "--set", f"model.model_path={mean}", "--device", "-1"]) == 0
-    table.collect(Path("../runs/recipes"))
-    (row,) = json.loads(Path("results/multi30k-tiny.json").read_text("utf-8"))["seeds"]
-    assert row["seed"] == 1 and 0 <= row["test"] <= 100 and row["dev"]
-    assert f"bleu_words {row['test']:.2f} (1 seed)" in table.table()
+    assert main(["table", "save", "recipes", "--in", "../runs/recipes"]) == 0
+    (run,) = load_results(Path("tables/recipes.json"))["multi30k-tiny", "test"]
+    assert run.seed == "1" and 0 <= run.metrics["test/bleu_words"] <= 100 and run.curve["dev/bleu_words"]
+    capsys.readouterr()
+    assert main(["table", "show", "recipes", "--format", "markdown"]) == 0
+    assert f"| bleu\\_words | {run.metrics['test/bleu_words']:.2f} | 41.02" in capsys.readouterr().out
     loaded("curves").draw(Path(record), "bleu_words", tmp_path / "curves.svg")
     assert (tmp_path / "curves.svg").read_text("utf-8").count("<path") > 5
     with pytest.raises(SystemExit, match="has no metric dev/blue"):
