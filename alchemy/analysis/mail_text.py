@@ -31,7 +31,7 @@ def describe(mails: Sequence[Mail], numbers: Mapping[str, float]) -> str:
         "record": shorten_path(row.path),
         "purpose": " ".join(row.purpose.split()),
         "when": f"{format_time(mail.when)}{lasted}" + (f" on {row.host}" if row.host else ""),
-        "cause": mail.cause,
+        "cause": "" if row.status == "finished" else mail.cause,  # a result is in the subject
         "reason": "" if row.reason in mail.cause else row.reason,
         "numbers": ", ".join(f"{name} {format_number(numbers[name])}" for name in list(numbers)[:MOST_NUMBERS]),
         "again": "" if row.status == "finished" else repeat_command(row.folder),

@@ -105,7 +105,6 @@ class MailSettings(NamedTuple):
         password = os.environ.get(self.password_env, "")
         if not password:
             raise AlchemyError(f"the environment variable {self.password_env} is not set", hint="export the password")
-        remember({password: self.password_env})
         return password
 
     def _send_to_webhook(self, message: Message) -> None:
@@ -116,7 +115,6 @@ class MailSettings(NamedTuple):
             def redirect_request(self, *args: object) -> None:
                 return None
 
-        remember({self.webhook: ""})
         content = {**message.data, "subject": message.subject, "text": f"{message.subject}\n\n{message.text}"}
         headers = {"Content-Type": "application/json", "User-Agent": "alchemy"}
         request = Request(self.webhook, hide(json.dumps(content, default=str)).encode(), headers, method="POST")
@@ -216,6 +214,8 @@ def _validate_webhook(url: str, fail: _Fail) -> None:
 
 def deliver(settings: MailSettings, message: Message, seconds: float = SECONDS) -> dict[str, str]:
     """Send a message through all channels at once; return the error of each, or an empty string if it was sent."""
+    password = os.environ.get(settings.password_env, "") if settings.password_env else ""
+    remember({secret: name for secret, name in ((password, settings.password_env), (settings.webhook, "")) if secret})
     subject = _clean(" ".join(message.subject.split()))
     subject = subject if len(subject) <= LONGEST_SUBJECT else f"{subject[:LONGEST_SUBJECT]}.."
     shown = Message(subject, _clean(message.text), message.data)
