@@ -77,6 +77,14 @@ class RunFailed(AlchemyError):
     exit_code = 1
 
 
+class IndexFailed(AlchemyError):
+    """The database of the index failed; a `damaged` one was removed, so that repeating the command succeeds."""
+
+    def __init__(self, message: str, *, damaged: bool = False) -> None:
+        super().__init__(message)
+        self.damaged = damaged
+
+
 class BadSample(AlchemyError):
     """Raised if a row of a batch is invalid; the caller, which has the sample ids, adds the location with `place`."""
 

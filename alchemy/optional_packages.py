@@ -30,6 +30,8 @@ EXTRAS = {
     "PIL": "image",
     "accelerate": "dist",
     "ctranslate2": "export",
+    "sqlalchemy": "track",
+    "psycopg": "track",
 }
 _PUBLISHED_AS = {"sklearn": "scikit-learn", "PIL": "pillow"}
 _BY_SUFFIX = {".parquet": "pyarrow", ".zst": "zstandard"}

@@ -14,12 +14,14 @@ Terms are combined with `and` by default; `or`, `not` (or a leading `-`) and par
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from alchemy.errors import AlchemyError, did_you_mean, display_width, printable
+from alchemy.index.schema import make_storable
 from alchemy.index.words import query_terms
 from alchemy.records.record_json import STATUSES
 
@@ -81,6 +83,7 @@ class Names(Protocol):
     def find_metrics(self, name: str) -> list[int]: ...
     def suggest(self, name: str) -> str: ...
     def text_match(self, column: str, param: str) -> str: ...
+    def text_query(self, words: Iterable[str]) -> str: ...
 
 
 class Condition(NamedTuple):
@@ -120,7 +123,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
     def _all_of(self, depth: int) -> str:
-        parts = []
+        parts: list[str] = []
         while self._at < len(self._text) and self._text[self._at] != ")" and not self._word("or", take=False):
             if self._word("and") and not parts:
                 raise self._error("expected a term before 'and'")
@@ -174,7 +177,7 @@ class _Parser:
         if name == "status" and operator in (":", "=") and "*" not in text and text not in (*STATUSES, "unknown"):
             raise self._error(f"unknown status {text!r}", place, did_you_mean(text, STATUSES) or ", ".join(STATUSES))
         if name in HASH_FIELDS and operator in (":", "="):
-            return f"{HASH_FIELDS[name]} LIKE {self._bind(_like(text) + '%')} ESCAPE '\\'"
+            return self._like(HASH_FIELDS[name], f"{_escape(text)}%")
         if name in TIME_FIELDS and operator not in (":", "~"):
             return self._compare_time(TIME_FIELDS[name], operator, text, place)
         if name in NUMBER_FIELDS and operator not in (":", "~"):
@@ -199,10 +202,11 @@ class _Parser:
             if name != "seed":
                 raise self._error(f"{name} is text and cannot be compared with {operator!r}", place, "use = or :")
             number = self._bind(self._number(name, text, place))
-            return f"(r.seed <> '' AND CAST(r.seed AS DOUBLE PRECISION) {operator} {number})"
+            return f"r.seed_number {operator} {number}"
         if name == "tag":  # the tag of the config, or one of the tags of the user
-            own = self._matches("r.tag", "=" if operator in (":", "=") else "~", text)
-            added = f"r.tags LIKE {self._bind(f'%,{_like(text)},%')} ESCAPE '\\'"
+            own = self._matches("r.tag", "~" if operator == "~" else "=", text)
+            part = "*" if operator == "~" else ""
+            added = self._matches("r.tags", "=", f"*,{part}{text}{part},*")
             return f"NOT ({own} OR {added})" if operator == "!=" else f"({own} OR {added})"
         exact = operator == ":" and name in ("status", "kind", "seed", "variant")
         return self._matches(column, "=" if exact else operator, text)
@@ -210,10 +214,13 @@ class _Parser:
     def _matches(self, column: str, operator: str, text: str) -> str:
         if operator in ("=", "!="):
             if "*" in text:
-                sql = f"{column} LIKE {self._bind(_like(text))} ESCAPE '\\'"
+                sql = self._like(column, _escape(text))
                 return sql if operator == "=" else f"NOT ({sql})"
             return f"{column} {'<>' if operator == '!=' else '='} {self._bind(text)}"
-        return f"LOWER({column}) LIKE {self._bind(f'%{_like(text.lower())}%')} ESCAPE '\\'"
+        return self._like(column, f"%{_escape(text)}%")
+
+    def _like(self, column: str, pattern: str) -> str:
+        return f"fold_case({column}) LIKE {self._bind(pattern.lower())} ESCAPE '\\'"
 
     def _compare_key(self, keys: Iterable[int], operator: str, text: str, place: int) -> str:
         if operator == "!=":
@@ -245,7 +252,7 @@ class _Parser:
         # the metrics of tests belong to the training run too
         return (
             f"r.id IN (SELECT COALESCE(p.id, m.record) FROM metrics m JOIN records t ON t.id = m.record "
-            f"LEFT JOIN records p ON p.name = t.parent AND t.parent <> '' "
+            f"LEFT JOIN records p ON p.name = t.parent AND p.site = t.site AND t.parent <> '' "
             f"WHERE m.metric IN ({chosen}) AND m.{FUNCTIONS[kind]} {sign} {number})"
         )
 
@@ -264,7 +271,7 @@ class _Parser:
         terms = query_terms(text)
         if not terms:
             raise self._error(f"nothing to search for in {text!r}", start)
-        return self._names.text_match("r.id", self._bind(" ".join(f'"{term}"' for term in terms))[1:])
+        return self._names.text_match("r.id", self._bind(self._names.text_query(terms))[1:])
 
     def _number(self, name: str, text: str, place: int) -> float:
         number = _parse_number(text)
@@ -272,9 +279,9 @@ class _Parser:
             raise self._error(f"{name} is a number, {text!r} is not", place)
         return number
 
-    def _bind(self, value: object) -> str:
+    def _bind(self, value: str | float) -> str:
         name = f"p{len(self._params)}"
-        self._params[name] = value
+        self._params[name] = make_storable(value) if isinstance(value, str) else value
         return f":{name}"
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -325,10 +332,10 @@ def _unquote(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text)
 
 
-def _like(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text for LIKE; `*` stays a wildcard.
 
-    >>> _like("50%*")
+    >>> _escape("50%*")
     '50\\\\%%'
     """
     return re.sub(r"([\\%_])", r"\\\1", text).replace("*", "%")
@@ -336,11 +343,12 @@ def _like(text: str) -> str:
 
 def _parse_number(text: str) -> float | None:
     """
-    >>> _parse_number("1e-3"), _parse_number("true"), _parse_number("x")
-    (0.001, 1.0, None)
+    >>> _parse_number("1e-3"), _parse_number("true"), _parse_number("x"), _parse_number("nan")
+    (0.001, 1.0, None, None)
     """
     lowered: Mapping[str, float] = {"true": 1.0, "false": 0.0}
     try:
-        return lowered[text] if text in lowered else float(text)
+        number = lowered[text] if text in lowered else float(text)
     except ValueError:
         return None
+    return None if math.isnan(number) else number  # databases disagree on the order of NaN

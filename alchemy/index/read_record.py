@@ -7,7 +7,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,17 @@ from typing import Any
 from alchemy.errors import AlchemyError
 from alchemy.files import read_bytes
 from alchemy.index.curves import MAX_METRICS, Curve, Curves, levels_to_store, read_curves
-from alchemy.index.words import index_text
+from alchemy.index.schema import LONGEST_NAME, make_storable
+from alchemy.index.words import split_words
 from alchemy.records.failure import Cause, find_cause, read_traceback
 from alchemy.records.readme import read_readme
-from alchemy.records.status import INFO, read_info
+from alchemy.records.status import INFO, read_info, repair
 
 FILES = (INFO, "README.md", "metrics.jsonl", "mail.json")  # files whose changes are noticed
 EARLY = ("failed", "killed", "lost", "stopped")  # runs that ended before they were complete
 LARGEST_CONFIG = 4 * 2**20
 MAX_KEYS = 5_000  # per record: one hostile record must not fill the index
-LONGEST_VALUE = 500  # characters of a config value
+LONGEST_VALUE, LONGEST_TEXT = 500, 100_000  # characters of a config value, and of any other text
 _NAME_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)_(\d\d)-(\d\d)-(\d\d)")
 # the kind of a record without a `kind` field, by its runner
 _KINDS = {"Tester": "test", "ALchemyTester": "test", "InferenceRunner": "predict"}
@@ -38,19 +39,25 @@ class Entry:
     config: dict[str, tuple[float | None, str]] = field(default_factory=dict)
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     levels: list[tuple[str, int, bytes]] = field(default_factory=list)  # (metric, level, packed buckets)
-    words: str = ""
+    words: list[str] = field(default_factory=list)
 
 
 def stamp_of(folder: str) -> str:
     """Return a text that changes whenever a file of the record changes: its times and sizes; empty if it is gone."""
+    stamp = _stamp_files(folder, FILES)
+    # a record from alchemy 0.x may have none of these files
+    return stamp if stamp.strip(",") else _stamp_files(folder, ("cfg.toml", "run.log")).strip(",")
+
+
+def _stamp_files(folder: str, names: Iterable[str]) -> str:
     parts = []
-    for name in FILES:
+    for name in names:
         try:
             found = os.stat(f"{folder}/{name}")
             parts.append(f"{found.st_mtime_ns}.{found.st_size}")
         except OSError:
             parts.append("")
-    return ",".join(parts) if any(parts) else ""
+    return ",".join(parts)
 
 
 def read_record(folder: Path, site: str = "") -> Entry:
@@ -58,6 +65,8 @@ def read_record(folder: Path, site: str = "") -> Entry:
     stamp = stamp_of(str(folder))
     try:
         info = read_info(folder) if (folder / INFO).exists() else _old_info(folder)
+        if info["status"] == "killed" and info.get("ended") is None and repair(folder):
+            stamp, info = stamp_of(str(folder)), read_info(folder)
         problem = ""
     except AlchemyError as error:
         info, problem = _old_info(folder), str(error)
@@ -94,9 +103,10 @@ def read_record(folder: Path, site: str = "") -> Entry:
         "ended": ended,
         "seconds": None if started is None or last is None else max(0.0, last - started),
         "kind": _text(info.get("kind")) or _KINDS.get(str(found.get("runner", "")).rpartition(".")[2], "train"),
-        "parent": _text(info.get("parent")),
+        "parent": _text(info.get("parent"))[:LONGEST_NAME],
         "variant": _text(info.get("variant")),
         "seed": "" if info.get("seed") is None else _text(info.get("seed")),
+        "seed_number": _number(info.get("seed")),
         "gen": _whole(info.get("gen")) or 0,
         "cmd": " ".join(map(str, info["cmd"])) if isinstance(info.get("cmd"), list) else "",
         "cfg_hash": _text(info.get("cfg_hash")),
@@ -112,10 +122,19 @@ def read_record(folder: Path, site: str = "") -> Entry:
         "signature": cause.signature,
         "problem": problem or trouble,
     }
+    for name in ("title", "purpose", "tags", "notes", "cmd", "signature"):
+        fields[name] = _text(fields[name])
     entry = Entry(fields, config, metrics)
     entry.levels += levels_to_store(curves)
-    entry.words = index_text(_searchable(fields, config, trace))
+    entry.words = split_words(_searchable(fields, config, trace))
     return entry
+
+
+def unreadable(folder: Path, site: str, error: Exception) -> Entry:
+    """Return the entry of a record that cannot be read for an unexpected reason."""
+    problem = _text(f"{folder} cannot be read: {type(error).__name__}: {error}")
+    fields = {"site": site, "path": str(folder), "name": folder.name, "stamp": stamp_of(str(folder))}
+    return Entry({**fields, "status": "unknown", "kind": "train", "problem": problem})
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -156,7 +175,7 @@ def _read_config(folder: Path) -> tuple[dict[str, tuple[float | None, str]], dic
         for key, value in flatten(found):
             number = float(value) if isinstance(value, int | float) and abs(value) < 1e308 else None
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            values[key[:LONGEST_VALUE]] = (number, text[:LONGEST_VALUE])
+            values[make_storable(key[:LONGEST_NAME])] = (number, make_storable(text[:LONGEST_VALUE]))
             if len(values) >= MAX_KEYS:
                 break
     except RecursionError:
@@ -225,9 +244,9 @@ def _part(info: Mapping[str, Any], table: str, key: str) -> object:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):  # PostgreSQL cannot store NUL characters, and no database stores lone surrogates
-        return value.replace("\0", "").encode("utf-8", "replace").decode("utf-8")[:100_000]
-    return "" if value is None else str(value)[:LONGEST_VALUE]
+    if isinstance(value, str):
+        return make_storable(value[:LONGEST_TEXT])
+    return "" if value is None else make_storable(str(value)[:LONGEST_VALUE])
 
 
 def _whole(value: object) -> int | None:

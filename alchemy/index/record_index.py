@@ -6,19 +6,18 @@ import contextlib
 import itertools
 import os
 import re
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError, IndexFailed, did_you_mean
 from alchemy.index.curves import MAX_BUCKETS, Bucket, Curves, read_curves, to_buckets, unpack
 from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.settings import Settings, load_settings
 from alchemy.index.short_ids import unique_prefix
-from alchemy.index.store import SqliteStore, Store, open_store
+from alchemy.index.store import Store, open_store
 from alchemy.index.sync import Changes, Progress, is_record, synchronize
 
 # fields to sort by, next to config keys and metrics
@@ -29,7 +28,7 @@ SORTED = {
     "tag": "r.tag",
     "id": "r.name",
     "status": "r.status",
-    "seed": "r.seed",
+    "seed": "r.seed_number",
     "best": "r.best_value",
 }
 CHUNK = 500  # ids per statement
@@ -87,7 +86,7 @@ _COLUMNS = ", ".join(f"r.{field.name}" for field in fields(Row))
 _OWN_METRIC = "(SELECT m.at_best FROM metrics m WHERE m.metric = {metric} AND m.record = r.id)"
 _TEST_METRIC = (
     "(SELECT m.at_best FROM metrics m JOIN records t ON t.id = m.record WHERE m.metric = {metric} "
-    "AND t.parent = r.name AND t.kind = 'test' ORDER BY t.started DESC LIMIT 1)"
+    "AND t.parent = r.name AND t.site = r.site AND t.kind = 'test' ORDER BY t.started DESC LIMIT 1)"
 )
 
 
@@ -115,18 +114,18 @@ class RecordIndex:
         chosen = [Path(os.path.abspath(root)) for root in roots] or list(settings.roots)
         store = open_store(settings.home)
         try:
-            index = cls(store, settings, chosen)
-            try:
-                if rebuild:
-                    store.clear()
-                index.changes = synchronize(store, chosen, site=index._site, progress=progress)
-            except sqlite3.Error as error:
-                store.close()
-                store = SqliteStore.in_memory(settings.home, str(error))
-                index = cls(store, settings, chosen)
-                index.changes = synchronize(store, chosen, progress=progress)
+            while True:
+                try:
+                    if rebuild:
+                        store.clear()
+                    changes = synchronize(store, chosen, progress=progress)
+                    break
+                except IndexFailed as error:
+                    store = store.fallback(error)
             if store.warning:
                 print(f"warning: {store.warning}", file=sys.stderr)  # noqa: T201
+            index = cls(store, settings, chosen)
+            index.changes = changes
             yield index
         finally:
             store.close()
@@ -176,11 +175,11 @@ class RecordIndex:
             only, params["kind"] = "r.kind = :kind AND ", kind
         order = self._order(sort)
         inside = " OR ".join(
-            f"r.path = :root{place} OR r.path LIKE :below{place} ESCAPE '\\'" for place in range(len(self.roots))
+            f"r.path = :root{place} OR SUBSTR(r.path, 1, {len(below)}) = :below{place}"
+            for place, below in enumerate(f"{str(root).rstrip('/')}/" for root in self.roots)
         )
         for place, root in enumerate(self.roots):
-            escaped = re.sub(r"([\\%_])", r"\\\1", str(root).rstrip("/"))
-            params |= {f"root{place}": str(root), f"below{place}": f"{escaped}/%"}
+            params |= {f"root{place}": str(root), f"below{place}": f"{str(root).rstrip('/')}/"}
         sql = (
             f"SELECT {columns} FROM records r {order[0]} WHERE ({inside}) AND r.site = :site AND {only}{condition.sql}"
         )
@@ -241,8 +240,9 @@ class RecordIndex:
         for start in range(0, len(names), CHUNK):
             part = {f"n{place}": name for place, name in enumerate(names[start : start + CHUNK])}
             marks = ", ".join(f":{name}" for name in part)
-            sql = f"SELECT id, parent FROM records WHERE kind = 'test' AND parent IN ({marks}) ORDER BY started DESC"
-            found |= {record: parents[parent] for record, parent in self._store.query(sql, part)}
+            sql = "SELECT id, parent FROM records WHERE site = :site AND kind = 'test' "
+            rows = self._store.query(f"{sql} AND parent IN ({marks}) ORDER BY started DESC", {**part, **self._here})
+            found |= {record: parents[parent] for record, parent in rows}
         return found
 
     def curve(self, row: Row, metric: str) -> list[Bucket]:
@@ -306,12 +306,11 @@ class RecordIndex:
             return self.best(match[1], match[2] or "")
         path = os.path.abspath(name)
         if is_record(path) and not self._where("r.path = :path", {"path": path}):
-            synchronize(self._store, [Path(path)], site=self._site)
+            synchronize(self._store, [Path(path)])
             self._names = None
         rows = self._where("r.path = :path", {"path": path})
         if not rows:
-            escaped = re.sub(r"([\\%_])", r"\\\1", name)
-            rows = self._where("r.name LIKE :name ESCAPE '\\'", {"name": f"{escaped}%"})
+            rows = self._where(f"SUBSTR(r.name, 1, {len(name)}) = :name", {"name": name})
             rows = [row for row in rows if row.name == name] or [row for row in rows if row.name.startswith(name)]
         if len(rows) == 1:
             return rows[0]
@@ -378,6 +377,9 @@ class RecordIndex:
 
     def text_match(self, column: str, param: str) -> str:
         return self._store.text_match(column, param)
+
+    def text_query(self, words: Iterable[str]) -> str:
+        return self._store.text_query(words)
 
     def _for_records(self, sql: str, records: Iterable[int]) -> Iterator[Any]:
         numbers = list(records)

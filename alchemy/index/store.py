@@ -1,4 +1,9 @@
-"""The database of the index: SQLite in `.alchemy/index.db`, or PostgreSQL by URL."""
+"""The database of the index: SQLite in `.alchemy/index.db`, or PostgreSQL by URL.
+
+Statements are in the SQL that both databases understand, with named parameters (`:name`) and two functions of our own:
+`fold_case(text)`, since the databases disagree on the case of letters outside ASCII, and `strpos(text, part)`. LIKE is
+only used on text with folded case.
+"""
 
 from __future__ import annotations
 
@@ -9,130 +14,182 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from alchemy.errors import IndexFailed
 from alchemy.index.schema import SCHEMA, VERSION
 
 DATABASE = "index.db"
+URL = "ALCHEMY_DB"  # the environment variable that names a PostgreSQL database
 BUSY_SECONDS = 10.0  # how long to wait for another process that writes to the index
 
 Row = Sequence[Any]
 
 
 class Store(Protocol):
-    """A database with the tables of `schema`. Statements use named parameters: `:name`."""
+    """A database with the tables of `schema`; every error of the database is raised as `IndexFailed`."""
 
-    name: str
     site: str  # the machine whose paths are stored; empty if the database belongs to one machine
-    warning: str  # why the index is not saved, or an empty string
+    warning: str  # why the index is not saved where it should be, or an empty string
 
     def query(self, sql: str, params: Mapping[str, Any] = {}) -> list[Row]: ...
     def write(self, sql: str, params: Mapping[str, Any] = {}) -> None: ...
-    def write_many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None: ...
+    def write_many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None: ...
     def insert(self, sql: str, params: Mapping[str, Any]) -> int: ...
     def transaction(self) -> contextlib.AbstractContextManager[None]: ...
+    def put_words(self, record: int, words: Sequence[str]) -> None: ...
+    def remove_words(self, record: int) -> None: ...
     def text_match(self, column: str, param: str) -> str: ...
+    def text_query(self, words: Iterable[str]) -> str: ...
     def clear(self) -> None: ...
+    def fallback(self, error: IndexFailed) -> Store: ...
     def close(self) -> None: ...
 
 
 def open_store(folder: Path) -> Store:
     """Open the index in an `.alchemy` folder, or the PostgreSQL database that `ALCHEMY_DB` names."""
-    url = os.environ.get("ALCHEMY_DB", "")
+    url = os.environ.get(URL, "")
     if url:
-        from alchemy.index.postgres import PostgresStore
+        from alchemy.index.postgres import open_postgres
 
-        return PostgresStore(url)
+        return open_postgres(url, folder / DATABASE)
     return SqliteStore.open(folder / DATABASE)
 
 
 class SqliteStore:
-    """An index in a SQLite file. If the file cannot be written, the index is kept in memory for this command."""
+    """An index in a SQLite file, or in memory if the file cannot be written."""
 
     site = ""
 
-    def __init__(self, connection: sqlite3.Connection, name: str, warning: str = "") -> None:
-        self._db, self.name, self.warning = connection, name, warning
+    def __init__(self, path: Path, warning: str = "", *, in_memory: bool = False) -> None:
+        self.path, self.warning, self._in_memory = path, warning, in_memory
+        with self._report():
+            self._db = _connect(":memory:" if in_memory else str(path))
 
     @classmethod
     def open(cls, path: Path) -> SqliteStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            store = cls(_connect(str(path)), str(path))
-            store._prepare()
-            return store
-        except sqlite3.OperationalError as error:  # a read-only folder, a full disk, or a lock that is never released
-            return cls.in_memory(path, str(error))
+            if path.exists() and not path.is_file():  # opening a FIFO may block
+                raise OSError("it is not a regular file")
+            store = cls(path)
         except OSError as error:
             return cls.in_memory(path, error.strerror or str(error))
-        except sqlite3.DatabaseError as error:
-            return cls._replace(path, error)
+        except IndexFailed as error:
+            return cls.in_memory(path, str(error))
+        try:
+            store._prepare()
+            return store
+        except IndexFailed as error:
+            return store.fallback(error)
 
     @classmethod
     def in_memory(cls, path: Path, why: str) -> SqliteStore:
-        store = cls(_connect(":memory:"), ":memory:", f"cannot write the index {path}: {why}; using a temporary one")
-        store._prepare()
+        """Return an index for this command only, with the content of the file if that can be read."""
+        warning = f"cannot write the index {path}: {why}; using a temporary one"
+        store = cls(path, warning, in_memory=True)
+        try:
+            with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as saved:
+                saved.backup(store._db)
+            store._prepare()
+        except (sqlite3.Error, IndexFailed):
+            store = cls(path, warning, in_memory=True)
+            store._prepare()
         return store
 
-    @classmethod
-    def _replace(cls, path: Path, error: sqlite3.DatabaseError) -> SqliteStore:
-        """Replace a damaged database: nothing is lost, since it is rebuilt from the records."""
-        try:
-            for file in (path, path.with_name(f"{path.name}-journal")):
-                file.unlink(missing_ok=True)
-            store = cls(_connect(str(path)), str(path))
-            store._prepare()
-            store.warning = f"the index {path} was damaged ({error}) and is rebuilt"
-            return store
-        except (OSError, sqlite3.Error) as again:
-            return cls.in_memory(path, str(again))
+    def fallback(self, error: IndexFailed) -> SqliteStore:
+        """Close this index after an error and return another: a damaged file was removed and is created again."""
+        self.close()
+        if self._in_memory:
+            raise error
+        if not error.damaged or self.warning or self.path.exists():  # try again only once
+            return self.in_memory(self.path, str(error))
+        store = self.open(self.path)
+        store.warning = store.warning or f"the index {self.path} was damaged ({error}) and is rebuilt"
+        return store
 
     def _prepare(self) -> None:
         """Create the tables, or recreate them if they are from another version."""
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version != VERSION:
-            self.clear()
+        if self._version() != VERSION:
+            with self.transaction():
+                if self._version() != VERSION:  # another process may have been faster
+                    self._create_tables()
+
+    def _version(self) -> int:
+        return int(self.query("PRAGMA user_version")[0][0])
 
     def clear(self) -> None:
-        """Remove all tables, whatever version they are from, and create empty ones."""
         with self.transaction():
-            tables = self.query("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-            shadows = tuple(f"{name}_" for name, sql in tables if "VIRTUAL" in (sql or ""))
-            for name, _ in tables:
-                if not name.startswith(shadows or "\0"):  # a virtual table drops its own tables
-                    self._db.execute(f'DROP TABLE IF EXISTS "{name}"')
-            for statement in SCHEMA:
-                self._db.execute(statement)
-            self._db.execute("CREATE VIRTUAL TABLE search USING fts5(words)")  # rowid is the id of the record
-            self._db.execute(f"PRAGMA user_version = {VERSION}")
+            self._create_tables()
+
+    def _create_tables(self) -> None:
+        """Remove all tables, whatever version they are from, and create empty ones."""
+        tables = self.query("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        shadows = tuple(f"{name}_" for name, sql in tables if "VIRTUAL" in (sql or ""))
+        for name, _ in tables:
+            if not name.startswith(shadows or "\0"):  # a virtual table drops its own tables
+                self.write(f'DROP TABLE IF EXISTS "{name}"')
+        for statement in SCHEMA:
+            self.write(statement)
+        # rowid is the id of the record; the ascii tokenizer splits at spaces and keeps all letters of other scripts
+        self.write("CREATE VIRTUAL TABLE search USING fts5(words, tokenize = 'ascii')")
+        self.write(f"PRAGMA user_version = {VERSION}")
 
     def query(self, sql: str, params: Mapping[str, Any] = {}) -> list[Row]:
-        return self._db.execute(sql, params).fetchall()
+        with self._report():
+            return self._db.execute(sql, params).fetchall()
 
     def write(self, sql: str, params: Mapping[str, Any] = {}) -> None:
-        self._db.execute(sql, params)
+        with self._report():
+            self._db.execute(sql, params)
 
-    def write_many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        self._db.executemany(sql, rows)
+    def write_many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        with self._report():
+            self._db.executemany(sql, rows)
 
     def insert(self, sql: str, params: Mapping[str, Any]) -> int:
         """Insert a row and return its id."""
-        return int(self._db.execute(f"{sql} RETURNING id", params).fetchone()[0])
+        return int(self.query(f"{sql} RETURNING id", params)[0][0])
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+        self.write("BEGIN IMMEDIATE")
         try:
             yield
+            self.write("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):  # SQLite itself rolls back if the disk is full
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
+
+    def put_words(self, record: int, words: Sequence[str]) -> None:
+        """Add the words of a record to the full-text index."""
+        self.write("INSERT INTO search (rowid, words) VALUES (:id, :words)", {"id": record, "words": " ".join(words)})
+
+    def remove_words(self, record: int) -> None:
+        self.write("DELETE FROM search WHERE rowid = :id", {"id": record})
 
     def text_match(self, column: str, param: str) -> str:
         """Return a condition that is true if the record in `column` contains the words of a full-text query."""
         return f"{column} IN (SELECT rowid FROM search WHERE search MATCH :{param})"
 
+    def text_query(self, words: Iterable[str]) -> str:
+        """Return the full-text query for records that contain all of the words."""
+        return " ".join(f'"{word}"' for word in words)
+
     def close(self) -> None:
         self._db.close()
+
+    @contextlib.contextmanager
+    def _report(self) -> Iterator[None]:
+        """Raise errors of the database as `IndexFailed`, and remove a damaged file: the next command rebuilds it."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            damaged = _is_damage(error)
+            if damaged and not self._in_memory:
+                for file in (self.path, self.path.with_name(f"{self.path.name}-journal")):
+                    with contextlib.suppress(OSError):
+                        file.unlink()
+            raise IndexFailed(str(error), damaged=damaged) from error
 
 
 def _connect(name: str) -> sqlite3.Connection:
@@ -141,4 +198,13 @@ def _connect(name: str) -> sqlite3.Connection:
     # the index can be rebuilt, so that losing the last transaction in a power failure costs nothing
     db.execute("PRAGMA synchronous = OFF")
     db.execute("PRAGMA cache_size = -65536")
+    db.create_function("fold_case", 1, str.lower, deterministic=True)
+    db.create_function("strpos", 2, lambda text, part: text.find(part) + 1, deterministic=True)
     return db
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Return whether a file must be replaced; a full disk, a lock or a lack of permissions is no damage."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    damages = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_SCHEMA)
+    return code in damages or str(error).startswith("no such ")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from alchemy.index.read_record import Entry, read_record, stamp_of
+from alchemy.index.read_record import Entry, read_record, stamp_of, unreadable
+from alchemy.index.schema import LONGEST_PATH, make_storable
 from alchemy.index.store import Store
 from alchemy.records.status import INFO, status_of
 
-BATCH_SECONDS = 1.0  # how long a transaction stays open, and other processes wait
+if TYPE_CHECKING:
+    from multiprocessing import connection
+
+BATCH_SECONDS = 1.0  # how long records are read before they are written
 PARALLEL = 400  # new records from which reading them in several processes pays off
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 _OLD_MARKS = {"run.log", "checkpt"}  # next to cfg.toml: a record from alchemy 0.x, which has no record.json
@@ -55,10 +60,18 @@ def find_records(root: str, known: Iterable[str] = ()) -> Iterator[str]:
             (
                 entry.path
                 for entry in entries
-                if not entry.name.startswith(".") and entry.name not in _SKIPPED and entry.is_dir(follow_symlinks=False)
+                if not entry.name.startswith(".")
+                and entry.name not in _SKIPPED
+                and entry.is_dir(follow_symlinks=False)
+                and _is_storable_path(entry.path)
             ),
             reverse=True,
         )
+
+
+def _is_storable_path(path: str) -> bool:
+    """Return whether a path can be stored: valid UTF-8, and not too long."""
+    return make_storable(path) == path and len(path.encode()) <= LONGEST_PATH
 
 
 def is_record(folder: str) -> bool:
@@ -73,96 +86,117 @@ def _looks_like_record(names: set[str]) -> bool:
     return INFO in names or ("cfg.toml" in names and bool(names & _OLD_MARKS))
 
 
-def synchronize(store: Store, roots: Sequence[Path], *, site: str = "", progress: Progress | None = None) -> Changes:
+def synchronize(store: Store, roots: Sequence[Path], *, progress: Progress | None = None) -> Changes:
     """Update the index for all records below `roots`. Records elsewhere stay in the index while they exist."""
-    rows = store.query("SELECT path, id, stamp, status FROM records WHERE site = :site", {"site": site})
-    known = {path: (number, stamp, status) for path, number, stamp, status in rows}
-    seen, changed = set(), []
-    for root in roots:
-        for path in find_records(os.path.abspath(root), known):
-            if path not in seen:
-                seen.add(path)
-                stamp = stamp_of(path)
-                if path not in known or known[path][1] != stamp:
-                    changed.append(path)
-    gone = [path for path in known if path not in seen and not stamp_of(path)]
-    changed += [path for path in known if path not in seen and path not in gone and known[path][1] != stamp_of(path)]
-    stale = [path for path in known if known[path][2] == "running" and path not in gone and path not in changed]
-    if not (changed or gone or stale):
-        return Changes()
-    writer = _Writer(store, {path: number for path, (number, _, _) in known.items()})
-    with_batches = _in_batches(store, _read_all(changed, site), len(changed), progress)
-    for entry in with_batches:
-        writer.put(entry)
-    if gone or stale:
+    site = store.site
+    rows = store.query("SELECT path, stamp, status FROM records WHERE site = :site", {"site": site})
+    known = {path: (stamp, status) for path, stamp, status in rows}
+    stamps = {path: stamp_of(path) for root in roots for path in find_records(os.path.abspath(root), known)}
+    stamps |= {path: stamp_of(path) for path in known if path not in stamps}
+    changed = [path for path, stamp in stamps.items() if stamp and known.get(path, ("",))[0] != stamp]
+    gone = [path for path in known if not stamps[path]]
+    running = [path for path, (stamp, status) in known.items() if status == "running" and stamp == stamps[path]]
+    entries, done = _read_all(changed, site), 0
+    while batch := _take_batch(entries):
         with store.transaction():
+            writer = _Writer(store, site)
+            for entry in batch:
+                writer.put(entry)
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(changed))
+    died = [path for path in running if status_of(Path(path)) not in ("", "running")]
+    if gone or died:
+        with store.transaction():
+            writer = _Writer(store, site)
             for path in gone:
                 writer.remove(path)
-            for path in stale:  # the process may have died without changing a file
-                status = status_of(Path(path))
-                if status and status != known[path][2]:
-                    writer.put(read_record(Path(path), site))
+            for path in died:  # without changing a file
+                writer.put(_read(path, site))
     new = sum(path not in known for path in changed)
     return Changes(new, len(changed) - new, len(gone))
 
 
-def _in_batches(store: Store, entries: Iterator[Entry], total: int, progress: Progress | None) -> Iterator[Entry]:
-    """Yield the entries, with a transaction around every second of work."""
-    done, waiting = 0, next(entries, None)
-    while waiting is not None:
-        with store.transaction():
-            begin = time.monotonic()
-            while waiting is not None and time.monotonic() - begin < BATCH_SECONDS:
-                yield waiting
-                done += 1
-                waiting = next(entries, None)
-        if progress is not None:
-            progress(done, total)
+def _take_batch(entries: Iterator[Entry]) -> list[Entry]:
+    """Read records for a second, before the database is locked to write them."""
+    end, batch = time.monotonic() + BATCH_SECONDS, []
+    for entry in entries:
+        batch.append(entry)
+        if time.monotonic() > end:
+            break
+    return batch
 
 
 def _read_all(paths: Sequence[str], site: str) -> Iterator[Entry]:
     workers = min(8, os.cpu_count() or 1)
-    if len(paths) < PARALLEL or workers < 2 or "torch" in sys.modules:  # forking a process with torch is not safe
-        for path in paths:
-            yield read_record(Path(path), site)
-        return
-    import multiprocessing
-    from functools import partial
+    # forking a process that has threads, such as those of torch, is not safe
+    if len(paths) < PARALLEL or workers < 2 or "torch" in sys.modules or threading.active_count() > 1:
+        return (_read(path, site) for path in paths)
+    return _read_in_processes(paths, site, workers)
 
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
-        yield from pool.imap(partial(_read, site=site), paths, chunksize=16)
+
+def _read_in_processes(paths: Sequence[str], site: str, workers: int) -> Iterator[Entry]:
+    from multiprocessing import connection, get_context
+
+    context = get_context("fork")
+    sources: list[connection.Connection] = []
+    pending = set(paths)
+    try:
+        for place in range(workers):
+            source, target = context.Pipe(duplex=False)
+            context.Process(target=_send_entries, args=(target, paths[place::workers], site), daemon=True).start()
+            target.close()
+            sources.append(source)
+        while sources:
+            for source in cast(list[connection.Connection], connection.wait(sources)):
+                try:
+                    entry = source.recv()
+                except (EOFError, OSError):
+                    sources.remove(source)
+                    continue
+                pending.discard(entry.fields["path"])
+                yield entry
+    finally:
+        for source in sources:
+            source.close()
+    for path in sorted(pending):  # of a process that was killed
+        yield _read(path, site)
+
+
+def _send_entries(target: connection.Connection, paths: Sequence[str], site: str) -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process is interrupted, and closes the pipe
+    with contextlib.suppress(OSError):  # the main process is gone
+        for path in paths:
+            target.send(_read(path, site))
 
 
 def _read(path: str, site: str) -> Entry:
-    return read_record(Path(path), site)
+    try:
+        return read_record(Path(path), site)
+    except Exception as error:  # whatever a record contains, it must not hide the others
+        return unreadable(Path(path), site, error)
 
 
 class _Writer:
     """Writes entries to the store, within a transaction of the caller."""
 
-    def __init__(self, store: Store, ids: dict[str, int]) -> None:
-        self._store, self._ids = store, ids
+    def __init__(self, store: Store, site: str) -> None:
+        self._store, self._site = store, site
         self._names = {name: number for number, name in store.query("SELECT id, name FROM names")}
 
     def put(self, entry: Entry) -> None:
         """Insert a record, or replace it."""
-        store, fields, path = self._store, entry.fields, entry.fields["path"]
-        columns = list(fields)
-        if path in self._ids:
-            number = self._ids[path]
-            self._clear(number)
-            changes = ", ".join(f"{name} = :{name}" for name in columns)
-            store.write(f"UPDATE records SET {changes} WHERE id = :id", {**fields, "id": number})
+        store, fields = self._store, entry.fields
+        number = self._find(fields["path"])
+        if number is None:
+            marks = ", ".join(f":{name}" for name in fields)
+            number = store.insert(f"INSERT INTO records ({', '.join(fields)}) VALUES ({marks})", fields)
         else:
-            marks = ", ".join(f":{name}" for name in columns)
-            updates = ", ".join(f"{name} = excluded.{name}" for name in columns)  # another process was faster
-            number = store.insert(
-                f"INSERT INTO records ({', '.join(columns)}) VALUES ({marks}) "
-                f"ON CONFLICT (site, path) DO UPDATE SET {updates}",
-                fields,
-            )
-            self._ids[path] = number
             self._clear(number)
+            changes = ", ".join(f"{name} = :{name}" for name in fields)
+            store.write(f"UPDATE records SET {changes} WHERE id = :id", {**fields, "id": number})
         store.write_many(
             "INSERT INTO config (key, record, number, text) VALUES (:key, :record, :number, :text)",
             [
@@ -182,28 +216,27 @@ class _Writer:
                 for name, level, data in entry.levels
             ],
         )
-        store.write(
-            "INSERT INTO search (rowid, words) VALUES (:record, :words)", {"record": number, "words": entry.words}
-        )
+        store.put_words(number, entry.words)
 
     def remove(self, path: str) -> None:
-        number = self._ids.pop(path)
-        self._clear(number)
-        self._store.write("DELETE FROM records WHERE id = :id", {"id": number})
+        number = self._find(path)
+        if number is not None:
+            self._clear(number)
+            self._store.write("DELETE FROM records WHERE id = :id", {"id": number})
+
+    def _find(self, path: str) -> int | None:
+        """Return the id of a record; looked up in each transaction, since other processes write too."""
+        sql = "SELECT id FROM records WHERE site = :site AND path = :path"
+        rows = self._store.query(sql, {"site": self._site, "path": path})
+        return rows[0][0] if rows else None
 
     def _clear(self, number: int) -> None:
         for table in ("config", "metrics", "curves"):
             self._store.write(f"DELETE FROM {table} WHERE record = :id", {"id": number})
-        self._store.write("DELETE FROM search WHERE rowid = :id", {"id": number})
+        self._store.remove_words(number)
 
     def _name(self, name: str) -> int:
         """Return the number of a config key or metric."""
         if name not in self._names:
-            self._names[name] = self._store.insert(
-                "INSERT INTO names (name) VALUES (:name) ON CONFLICT (name) DO UPDATE SET name = excluded.name",
-                {"name": name.replace("\0", "").encode("utf-8", "replace").decode("utf-8")},
-            )
+            self._names[name] = self._store.insert("INSERT INTO names (name) VALUES (:name)", {"name": name})
         return self._names[name]
-
-
-DATABASE_ERRORS: tuple[type[Exception], ...] = (sqlite3.Error,)
