@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from alchemy.errors import AlchemyError, ConfigError, did_you_mean
+from alchemy.errors import AlchemyError, ConfigError, IndexFailed, did_you_mean
 
 BROKEN_PIPE = 128 + 13  # 128 + SIGPIPE, the exit code that shells report
 
@@ -28,6 +28,14 @@ COMMANDS = {
     "find": "search for a suitable learning rate and batch size",
     "parts": "list the available parts with their parameters",
     "ls": "list, filter and sort records",
+    "show": "summarize a record on one screen",
+    "tag": "add tags to records, and remove them",
+    "note": "add a note to a record",
+    "purpose": "print or change the purpose of a record",
+    "open": "print the folder of a record, or open its README, config or log",
+    "du": "show how much disk space records use",
+    "rm": "move records to the bin, and restore them",
+    "gc": "delete old checkpoints, caches and the contents of the bin",
     "mail": "see which runs have finished or failed, and why",
     "index": "update or rebuild the index of records",
     "diff": "show what differs between two records, or since a run",
@@ -51,13 +59,7 @@ PLANNED = {
     "serve": "the dashboard",
     "web": "the dashboard",
     "rerun": "repeating a run from its record",
-    "show": "the summary of a record",
     "search": "full-text search over records",
-    "tag": "tagging records",
-    "note": "adding notes to records",
-    "rm": "removing records",
-    "gc": "removing stale caches and records",
-    "du": "the disk usage of records",
     "report": "the HTML report of a run",
     "deploy": "serving a trained model",
     "sweep": "hyperparameter search",
@@ -150,7 +152,12 @@ def _execute(name: str, words: list[str]) -> int:
         from alchemy.launch.allocator import keep_memory
 
         keep_memory()
-    return load_command(name).main(args)
+    main = load_command(name).main
+    try:
+        return main(args)
+    except IndexFailed as error:  # while records were queried; the second attempt opens the index again
+        print(f"warning: the index of records failed ({error}); trying again", file=sys.stderr)
+        return main(args)
 
 
 def _complete(words: list[str]) -> int:

@@ -16,6 +16,7 @@ The file belongs to the user, who may edit it freely. Anything that is not one o
 from __future__ import annotations
 
 import datetime
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,8 +24,9 @@ from typing import NamedTuple
 
 from alchemy.errors import AlchemyError
 from alchemy.files import lock_file, read_bytes, write_atomic
+from alchemy.records.symlinks import path_inside
 
-NAME = "README.md"
+NAME, EDIT_LOCK = "README.md", ".edit.lock"
 LARGEST = 2**20  # bytes
 _TAGS = re.compile(r"^Tags:[ \t]*(?P<tags>.*)$", re.MULTILINE)
 # where the purpose ends: the tags, a heading, or the changes of a variant
@@ -63,7 +65,15 @@ def parse(text: str) -> Readme:
 
 def read_readme(record: Path) -> Readme:
     """Read the README of a record; all parts are empty if it is missing or cannot be read."""
-    return parse(_read(record))
+    return parse(read_text(record))
+
+
+def read_text(record: Path) -> str:
+    """Return the text of the README, or an empty string if it is missing or cannot be read."""
+    try:
+        return read_bytes(path_inside(record, NAME), LARGEST).decode("utf-8", "replace").replace("\r\n", "\n")
+    except (OSError, ValueError, AlchemyError):
+        return ""
 
 
 def set_purpose(record: Path, purpose: str) -> None:
@@ -87,7 +97,7 @@ def set_tags(record: Path, add: Iterable[str] = (), remove: Iterable[str] = ()) 
     """Add and remove tags; return the resulting tags."""
     add, remove = tuple(add), set(remove)
     for tag in add:
-        if not _WORD.fullmatch(tag):
+        if not _WORD.fullmatch(tag) or not tag.isprintable():
             raise AlchemyError(f"invalid tag {tag!r}", hint="a tag is one word without spaces, commas or colons")
     tags: tuple[str, ...] = ()
 
@@ -134,24 +144,17 @@ def _join(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _read(record: Path) -> str:
-    try:
-        return read_bytes(record / NAME, LARGEST).decode("utf-8", "replace").replace("\r\n", "\n")
-    except (OSError, ValueError):
-        return ""
-
-
 def _edit(record: Path, edit: Callable[[str], str]) -> None:
     """Rewrite the README under a lock, so that two edits at the same time are both kept."""
     import time
 
     try:
         for _ in range(200):
-            with lock_file(record / ".edit.lock") as locked:
+            with lock_file(path_inside(record, EDIT_LOCK)) as locked:
                 if locked:
-                    if (record / NAME).exists():  # raises if the file cannot be read: its content must not be lost
-                        read_bytes(record / NAME, LARGEST)
-                    write_atomic(record / NAME, edit(_read(record)))
+                    if os.path.lexists(record / NAME):  # raises if it cannot be read: its content must not be lost
+                        read_bytes(path_inside(record, NAME), LARGEST).decode("utf-8")
+                    write_atomic(record / NAME, edit(read_text(record)))
                     return
             time.sleep(0.02)
     except (OSError, ValueError) as error:

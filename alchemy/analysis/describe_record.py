@@ -1,0 +1,161 @@
+"""Describe one record: everything that `alchemy show` prints."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from alchemy.checkpoint.links import is_linked
+from alchemy.checkpoint.manifest import LINKS, checkpoints, read_manifest, verify
+from alchemy.errors import AlchemyError
+from alchemy.index.record_index import RecordIndex, Row
+from alchemy.records.disk_usage import list_files, measure
+from alchemy.records.failure import read_traceback
+from alchemy.records.readme import read_readme
+from alchemy.records.status import read_info
+
+HIDDEN = ("time/", "system/")  # metrics that do not describe the result
+MAX_FILES = 1000
+
+
+def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
+    """Return everything about a record that is worth showing, as JSON values."""
+    info, readme = _read_info(row.folder), read_readme(row.folder)
+    usage = measure(row.folder)
+    return {
+        "id": row.name,
+        "path": row.path,
+        "kind": row.kind,
+        "tag": row.tag,
+        "purpose": row.purpose,
+        "tags": row.tag_list,
+        "notes": list(readme.notes),
+        "status": row.status,
+        "reason": row.reason,
+        "cause": row.cause,
+        "traceback": read_traceback(row.folder) if row.status == "failed" else "",
+        "problem": row.problem,
+        "started": _iso(row.started),
+        "ended": _iso(row.ended),
+        "seconds": row.seconds,
+        "updates": row.updates,
+        "generations": row.gen + 1,
+        "host": row.host,
+        "command": _command(info, row),
+        "versions": _table(info, "versions"),
+        "git": _table(info, "git"),
+        "seed": info.get("seed"),
+        "variant": row.variant,
+        "delta": _table(info, "delta"),
+        "peak_memory": _table(info, "peak_memory"),
+        "best": None if row.best_value is None else _best(row),
+        "metrics": _metrics(index, row),
+        "parent": _relative(_parent(index, row)),
+        "children": [_relative(child) for child in index.children(row)],
+        "checkpoints": [_checkpoint(folder) for folder in checkpoints(row.folder / "state")],
+        "bytes": {"total": usage.total, **usage.bytes},
+        "files": _files(row.folder),
+        "next": suggest_commands(row, index.shorten_ids([row])[row.id]),
+    }
+
+
+def suggest_commands(row: Row, name: str) -> list[str]:
+    """Return the commands that are useful for a record: resume, test, plot."""
+    name = shlex.quote(name)
+    has_weights = any((row.folder / folder).is_dir() for folder in ("state", "checkpt"))
+    found = []
+    if row.kind == "train" and row.status in ("stopped", "killed", "failed", "lost") and has_weights:
+        found.append(f"alchemy resume {name}")
+    if row.status == "running":
+        found += [f"alchemy stop {name}", f"alchemy open {name} --log"]
+    if row.kind == "train" and has_weights and row.status != "running":
+        found += [f"alchemy test {name}", f"alchemy predict {name}"]
+    if row.kind == "train" and row.updates:
+        metric = shlex.quote(row.best_metric or "train/loss")
+        found.append(f"alchemy plot {name} --metric {metric}")
+    return found
+
+
+def _read_info(folder: Path) -> dict[str, Any]:
+    try:
+        return read_info(folder)
+    except AlchemyError:  # described by `problem`, or a record of alchemy 0.x
+        return {}
+
+
+def _table(info: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = info.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _command(info: Mapping[str, Any], row: Row) -> str:
+    """Return the command as it was typed, ready to be pasted."""
+    words = info.get("cmd")
+    if not isinstance(words, list) or not words:
+        return row.cmd
+    program = "alchemy" if str(words[0]).endswith(("alchemy/__main__.py", "/alchemy")) else str(words[0])
+    return shlex.join([program, *map(str, words[1:])])
+
+
+def _best(row: Row) -> dict[str, Any]:
+    return {"metric": row.best_metric, "value": row.best_value, "update": row.best_update}
+
+
+def _metrics(index: RecordIndex, row: Row) -> dict[str, dict[str, Any]]:
+    found = index.metrics([row])[row.id]
+    names = sorted((name for name in found if not name.startswith(HIDDEN)), key=lambda name: _importance(row, name))
+    return {name: dict(found[name]) for name in names}
+
+
+def _importance(row: Row, name: str) -> tuple[bool, int, str]:
+    """Sort the monitored metric first, then tests, evaluations and training."""
+    splits = ("test", "dev", "valid", "train")
+    split = name.partition("/")[0]
+    return name != row.best_metric, splits.index(split) if split in splits else len(splits), name
+
+
+def _parent(index: RecordIndex, row: Row) -> Row | None:
+    if not row.parent:
+        return None
+    try:
+        return index.find(row.parent)
+    except AlchemyError:  # removed, or several records have this id
+        return None
+
+
+def _relative(row: Row | None) -> dict[str, Any] | None:
+    return None if row is None else {"id": row.name, "kind": row.kind, "status": row.status, "path": row.path}
+
+
+def _checkpoint(folder: Path) -> dict[str, Any]:
+    links = [name for name in LINKS if is_linked(folder, folder.with_name(name))]
+    about: dict[str, Any] = {"name": folder.name, "links": links, "problem": verify(folder, contents=False)}
+    try:
+        manifest = read_manifest(folder)
+    except ValueError:
+        return about
+    return about | {
+        "update": manifest.update,
+        "bytes": manifest.bytes,
+        "metric": manifest.metric,
+        "value": manifest.value,
+    }
+
+
+def _files(folder: Path) -> dict[str, int]:
+    """Return the files and folders at the top level of a record with their sizes."""
+    sizes: dict[str, int] = {}
+    for file in list_files(folder):
+        first, inner, _ = file.name.partition("/")
+        sizes[first + inner] = sizes.get(first + inner, 0) + file.bytes
+    shown = sorted(name for name in sizes if not name.startswith("."))
+    return {name: sizes[name] for name in shown[:MAX_FILES]}
+
+
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

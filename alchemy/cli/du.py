@@ -1,0 +1,71 @@
+"""`alchemy du`: show how much disk space records use."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.record_names import add_records, choose_records
+from alchemy.cli.table_format import print_table
+from alchemy.files import readable_size
+
+if TYPE_CHECKING:
+    from alchemy.index.record_index import Row
+    from alchemy.records.disk_usage import Usage
+
+EXAMPLES = """examples:
+  alchemy du                                   # the largest records, and the total
+  alchemy du last best(dev/f1)
+  alchemy du --filter 'status:failed' --json
+Hard links, such as state/best and state/last, are counted once."""
+
+
+def _arguments(parser: Parser) -> None:
+    add_records(parser)
+    add = parser.add_argument
+    add("-n", dest="limit", type=int, default=20, metavar="N", help="show the N largest (default: 20); 0 shows all")
+    add("--json", action="store_true", help="print JSON")
+
+
+def _main(args: argparse.Namespace) -> int:
+    from alchemy.index.record_index import RecordIndex
+    from alchemy.records.disk_usage import KINDS, measure
+
+    with RecordIndex.open() as index:
+        named = args.records or args.filter is not None
+        rows = choose_records(index, args.records, args.filter) if named else index.query(sort="created")
+        ids, home = index.shorten_ids(rows), index.settings.home
+    seen: set[tuple[int, int]] = set()
+    found = sorted(((row, measure(row.folder, seen)) for row in rows), key=lambda pair: -pair[1].total)
+    extra = (
+        {} if named else {name: measure(home / name, seen).total for name in ("bin", "cache") if (home / name).is_dir()}
+    )
+    if args.json:
+        print_json([_as_data(row, usage) for row, usage in found])
+        return 0
+    chosen = found[: args.limit or None]
+    cells = [[ids[row.id], row.kind, row.tag, *_sizes(usage)] for row, usage in chosen]
+    cells.append([f"{len(found)} records", "", "", *_sizes(_add([usage for _, usage in found]))])
+    print_table(["id", "kind", "tag", "total", *KINDS], cells, wide=["tag"])
+    for name, size in extra.items():
+        print(f".alchemy/{name}: {readable_size(size)}")
+    return 0
+
+
+def _sizes(usage: Usage) -> list[str]:
+    return [readable_size(usage.total), *(readable_size(size) if size else "" for size in usage.bytes.values())]
+
+
+def _add(usages: list[Usage]) -> Usage:
+    from alchemy.records.disk_usage import KINDS, Usage
+
+    return Usage({kind: sum(usage.bytes[kind] for usage in usages) for kind in KINDS}, sum(u.files for u in usages))
+
+
+def _as_data(row: Row, usage: Usage) -> dict[str, object]:
+    about = {"id": row.name, "path": row.path, "kind": row.kind, "tag": row.tag, "status": row.status}
+    return {**about, "total": usage.total, "files": usage.files, "bytes": usage.bytes}
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)
