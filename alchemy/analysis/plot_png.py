@@ -1,0 +1,54 @@
+"""Draw a plot as PNG, with matplotlib."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from typing import TYPE_CHECKING
+
+from alchemy.analysis.axes import pad
+from alchemy.analysis.plot_svg import LIGHT, MARKED
+from alchemy.analysis.series import Panel, Plot
+from alchemy.errors import printable
+from alchemy.optional_packages import import_package
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_png(plot: Plot) -> bytes:
+    """Return the plot as a PNG file."""
+    import_package("matplotlib", "alchemy plot --out FILE.png")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 3.0 * len(plot.panels)), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, panel in enumerate(plot.panels):
+        _draw_panel(figure.add_subplot(len(plot.panels), 1, place + 1), panel, plot)
+    out = io.BytesIO()
+    with warnings.catch_warnings(action="ignore"):  # a font without a character of a label
+        figure.savefig(out, format="png", metadata={"Software": None})
+    return out.getvalue()
+
+
+def _draw_panel(axes: Axes, panel: Panel, plot: Plot) -> None:
+    if plot.log:
+        axes.set_yscale("log", nonpositive="mask")
+    for number, line in enumerate(panel.lines):
+        color, style = LIGHT[number % len(LIGHT)], "-" if number < len(LIGHT) else "--"
+        if line.low:
+            axes.fill_between(line.xs, line.low, line.high, color=color, alpha=0.18, linewidth=0)
+        if line.raw:
+            axes.plot(line.xs, line.raw, color=color, alpha=0.3, linewidth=0.8)
+        marker = "." if len(line.xs) <= MARKED else ""
+        axes.plot(line.xs, line.ys, style, color=color, linewidth=1.4, marker=marker, label=printable(line.label))
+    texts = [axes.set_title(printable(panel.title), loc="left", fontsize=10), axes.set_xlabel(plot.x_label)]
+    if any(math.isfinite(y) for line in panel.lines for y in line.ys):
+        texts += axes.legend(fontsize=8).get_texts()
+    for text in texts:  # a label is text, even if it contains a $
+        text.set_parse_math(False)
+    axes.grid(alpha=0.3)
+    x_axis, _ = plot.axes(panel)
+    axes.set_xlim(*pad(x_axis)[:2])

@@ -1,0 +1,232 @@
+"""The curves of a plot: read from the index, put on a common x-axis, smoothed, and averaged over seeds."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from alchemy.analysis.axes import Axis, fit_axis
+from alchemy.analysis.groups import changed_keys, describe_run, fold
+from alchemy.errors import AlchemyError
+from alchemy.index.curves import Bucket
+from alchemy.index.record_index import RecordIndex, Row
+
+X_AXES = ("update", "epoch", "time")
+MAX_LINES = 40
+MAX_POINTS = 1000  # of a mean over runs whose points are at different places
+MAX_KEYS, LONGEST_LABEL = 3, 80  # config values in a label, and its characters
+_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))
+
+
+@dataclass
+class Line:
+    """A curve: `ys[i]` at `xs[i]`, where NaN is a gap. The other values of a point are optional.
+
+    `low` and `high` bound the points that `ys` summarizes: the standard deviation over seeds (`runs` > 1), or the
+    extremes of a long curve. `raw` is the curve before smoothing.
+    """
+
+    label: str
+    xs: list[float]
+    ys: list[float]
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    raw: list[float] = field(default_factory=list)
+    runs: int = 1
+
+
+@dataclass
+class Panel:
+    """Curves with the same axes."""
+
+    title: str
+    lines: list[Line]
+
+
+@dataclass
+class Plot:
+    """The panels of a plot, and remarks about what it does not show."""
+
+    panels: list[Panel]
+    x_label: str
+    log: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def axes(self, panel: Panel) -> tuple[Axis, Axis]:
+        """Return the x-axis, which all panels share, and the y-axis of a panel, which shows its bands too."""
+        xs = (x for other in self.panels for line in other.lines for x in line.xs)
+        ys = (y for line in panel.lines for values in (line.ys, line.low, line.high, line.raw) for y in values)
+        return fit_axis(xs), fit_axis(ys, log=self.log)
+
+
+def build_plot(
+    index: RecordIndex,
+    rows: Sequence[Row],
+    metrics: Sequence[Sequence[str]],
+    *,
+    x: str = "update",
+    smooth: float = 0.0,
+    log: bool = False,
+    each: bool = False,
+) -> Plot:
+    """Build a panel for each group of metrics. Runs that differ only in their seed become one curve, unless `each`."""
+    if not 0 <= smooth < 1:
+        raise AlchemyError(f"smoothing must be at least 0 and below 1, got {smooth}", hint="0.9 is strong")
+    groups = [[row] for row in dict.fromkeys(rows)] if each else fold(rows)
+    if len(groups) > MAX_LINES:
+        hint = "use a narrower filter"
+        raise AlchemyError(f"{len(groups)} curves are too many for a plot, at most {MAX_LINES} are shown", hint=hint)
+    labels = _label(index, groups)
+    read = _Reader(index, x)
+    panels, notes = [], []
+    for names in metrics:
+        lines = []
+        for name in names:
+            for group, label in zip(groups, labels, strict=True):
+                curves = [curve for row in group if (curve := read(row, name))]
+                text = label if len(names) == 1 else name if len(groups) == 1 else f"{name} · {label}"
+                lines += [_merge(text, curves, smooth)] if curves else []
+                missing = len(group) - len(curves)
+                notes += [f"{_count(missing)} of {label} without {name}"] if missing and curves else []
+        if not lines:
+            known = sorted({name for table in index.metrics(rows).values() for name in table})
+            hint = index.suggest(names[0]) or f"they have {', '.join(known[:8]) or 'no metrics'}"
+            raise AlchemyError(f"none of these runs has logged {' or '.join(names)}", hint=hint)
+        panels.append(Panel(", ".join(names), lines))
+    unit = _scale_time(panels) if x == "time" else ""
+    hidden = sum(value <= 0 for panel in panels for line in panel.lines for value in line.ys) if log else 0
+    notes += [f"{hidden} values at or below 0 are not shown on the logarithmic axis"] if hidden else []
+    gaps = sum(not math.isfinite(value) for panel in panels for line in panel.lines for value in line.ys)
+    notes += [f"{gaps} values are not finite and leave a gap"] if gaps else []
+    return Plot(panels, f"time ({unit})" if unit else x, log, notes)
+
+
+def _count(number: int) -> str:
+    return f"{number} run{'s' * (number != 1)}"
+
+
+def _label(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> list[str]:
+    """Label curves by what tells them apart: tags and config values, else their ids."""
+    if len(groups) == 1:
+        row, count = groups[0][0], len(groups[0])
+        return [f"{row.tag} {describe_run(row)}" if count == 1 else f"{row.tag} ({_count(count)})"]
+    keys = list(changed_keys(index, groups).items())[:MAX_KEYS]
+    same_tag = len({group[0].tag for group in groups}) == 1
+    texts = []
+    for place, group in enumerate(groups):
+        parts = [] if same_tag else [group[0].tag]
+        parts += [f"{key.rpartition('.')[2]}={values[place]}" for key, values in keys if values[place] is not None]
+        texts.append(" ".join(parts))
+    for place, group in enumerate(groups):
+        if not texts[place] or texts.count(texts[place]) > 1:
+            texts[place] = f"{texts[place]} {describe_run(group[0])}".strip()
+    several = any(len(group) > 1 for group in groups)
+    labels = [f"{text} ({_count(len(group))})" if several else text for text, group in zip(texts, groups, strict=True)]
+    return [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
+
+
+class _Reader:
+    """Reads curves as lines, with x in updates, epochs or seconds."""
+
+    def __init__(self, index: RecordIndex, x: str) -> None:
+        self._index, self._x = index, x
+
+    def __call__(self, row: Row, metric: str) -> Line | None:
+        buckets = self._index.curve(row, metric)
+        if not buckets:
+            return None
+        convert = self._converter(row)
+        xs = [convert((bucket.first + bucket.last) / 2) for bucket in buckets]
+        low, high = ([], []) if not _is_summary(buckets) else ([b.low for b in buckets], [b.high for b in buckets])
+        return Line("", xs, [bucket.mean for bucket in buckets], low, high)
+
+    def _converter(self, row: Row) -> Callable[[float], float]:
+        if self._x == "update":
+            return float
+        points = self._index.clock(row, self._x)
+        updates, values = [0.0], [0.0]
+        for update, value in points:
+            if update > updates[-1]:  # a run that was resumed may repeat updates
+                updates.append(update)
+                values.append(max(value, values[-1]))
+        return lambda update: _interpolate(updates, values, update)
+
+
+def _is_summary(buckets: Sequence[Bucket]) -> bool:
+    return any(bucket.first != bucket.last for bucket in buckets)
+
+
+def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    """Return the value at x on the line through the points; the first or last value outside of them.
+
+    >>> _interpolate([0, 10], [0, 1], 5), _interpolate([0, 10], [0, 1], 20)
+    (0.5, 1)
+    """
+    place = bisect_left(xs, x)
+    if place == 0 or place == len(xs):
+        return ys[min(place, len(xs) - 1)]
+    before, after = xs[place - 1], xs[place]
+    return ys[place - 1] + (ys[place] - ys[place - 1]) * (x - before) / (after - before)
+
+
+def smooth_values(values: Sequence[float], weight: float) -> list[float]:
+    """Return the exponential moving average, corrected for its start, as in TensorBoard; NaN stays NaN.
+
+    >>> smooth_values([1.0, 1.0, 4.0], 0.5)
+    [1.0, 1.0, 2.7142857142857144]
+    """
+    total, norm, found = 0.0, 0.0, []
+    for value in values:
+        if not math.isfinite(value):
+            found.append(value)
+            continue
+        total, norm = weight * total + (1 - weight) * value, weight * norm + (1 - weight)
+        found.append(total / norm)
+    return found
+
+
+def _merge(label: str, curves: Sequence[Line], smooth: float) -> Line:
+    """Return one curve for runs that differ only in their seed: the mean, and a band of one standard deviation."""
+    if smooth:
+        curves = [Line("", curve.xs, smooth_values(curve.ys, smooth), raw=curve.ys) for curve in curves]
+    if len(curves) == 1:
+        curve = curves[0]
+        return Line(label, curve.xs, curve.ys, curve.low, curve.high, curve.raw)
+    known = []
+    for curve in curves:
+        pairs = {x: y for x, y in zip(curve.xs, curve.ys, strict=True) if math.isfinite(y)}
+        known.append((sorted(pairs), [pairs[x] for x in sorted(pairs)]))
+    grid = sorted({x for xs, _ in known for x in xs})
+    if len(grid) > MAX_POINTS:
+        low, high = grid[0], grid[-1]
+        grid = [low + (high - low) * place / (MAX_POINTS - 1) for place in range(MAX_POINTS)]
+    merged = Line(label, grid, [], runs=len(curves))
+    for x in grid:
+        values = [_interpolate(xs, ys, x) for xs, ys in known if xs and xs[0] <= x <= xs[-1]]
+        mean, spread = _describe(values)
+        merged.ys.append(mean)
+        merged.low.append(mean - spread)
+        merged.high.append(mean + spread)
+    return merged
+
+
+def _describe(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and the standard deviation; plain sums, because there are thousands of them.
+
+    >>> _describe([1.0, 3.0]), _describe([2.0])
+    ((2.0, 1.4142135623730951), (2.0, 0.0))
+    """
+    mean = sum(values) / len(values)
+    squares = sum((value - mean) * (value - mean) for value in values)
+    return mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
+
+
+def _scale_time(panels: Sequence[Panel]) -> str:
+    """Convert seconds to a readable unit, and return its name."""
+    longest = max((x for panel in panels for line in panel.lines for x in line.xs), default=0.0)
+    _, seconds, name = next(unit for unit in _UNITS if longest >= unit[0])
+    for line in (line for panel in panels for line in panel.lines):
+        line.xs = [x / seconds for x in line.xs]
+    return name
