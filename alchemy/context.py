@@ -107,6 +107,7 @@ class Run(Members):
         self.pid = os.getpid()
         self.metrics = Stack()
         self.record: RecordLike = NoRecord()
+        self.kind = "train"  # the kind of its record; set by the runner
         self._use_null_objects()
         self.loggers: list[Callable[[Mapping[str, float], int], None]] = []  # from plugins and the progress bar
         self.exits = contextlib.ExitStack()

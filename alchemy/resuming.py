@@ -15,7 +15,7 @@ from alchemy.files import lock_file
 from alchemy.launch.device import alloc
 from alchemy.launch.project_imports import add_to_path
 from alchemy.pipeline.tokenizers import tokenizer_of
-from alchemy.plugins.file_logger import config_hash
+from alchemy.plugins.config_hash import config_hash
 from alchemy.plugins.resume_changes import changes, refuse_changes
 from alchemy.records.folder import LOCK, find, folders, read_newest_first
 from alchemy.records.local_copies import config_of, use_own_tokenizers

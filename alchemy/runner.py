@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import torch
 from loguru import logger
@@ -76,6 +76,8 @@ class Settings(TypedDict, total=False):
 class AlchemyRunner(Registrable):
     """Base class for runners; projects may subclass it. The constructor starts the plugins."""
 
+    kind: ClassVar[str] = "train"  # of the records that it writes: train, test or predict
+
     def __init__(
         self,
         cfg: MutableMapping[str, Any],
@@ -88,6 +90,7 @@ class AlchemyRunner(Registrable):
     ) -> None:
         self.context, self._owns_run = _open_run(cfg, device_info)
         context = self.context
+        context.kind = self.kind
         context.device_info = device_info or {"device": "cpu"}
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
@@ -178,6 +181,8 @@ class AlchemyTrainer(AlchemyRunner):
 class ALchemyTester(AlchemyRunner):
     """A runner that evaluates the `test` split; it needs neither an optimizer nor a schedule."""
 
+    kind = "test"
+
     def run(self) -> Any:
         prepare(self.context)
         with self._looping():
@@ -190,6 +195,8 @@ class AlchemyInferenceRunner(AlchemyRunner):
 
     The rows are written to the `out` file, by default `results/predictions.<suffix>` in the record.
     """
+
+    kind = "predict"
 
     def __init__(
         self,

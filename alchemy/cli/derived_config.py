@@ -13,7 +13,7 @@ from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.metrics.scalars import show_epoch
 from alchemy.records.local_copies import best_checkpoint, has_best, use_own_tokenizers
-from alchemy.records.status import INFO
+from alchemy.records.status import read_info
 from alchemy.symbol_table import TrainedAt
 
 __all__ = [
@@ -72,7 +72,8 @@ def _derive(source: Document, runner: str, split: str, known_as: str, model_path
         _section(document, "model")["model_path"] = str(model_path)
         document.trained_at = _trained_at(model_path)
     if weights := _section(document, "model").get("model_path"):
-        document.weights, document.parent = describe_weights(Path(weights), source), _parent(Path(weights))
+        document.weights = describe_weights(Path(weights), source)
+        document.parent, document.parent_fold = _read_parent(Path(weights))
     _move_log_dir(document, known_as)
     return Derived(document, left_out)
 
@@ -95,10 +96,12 @@ def describe_weights(weights: Path, trained: Document) -> str:
     return str(weights)
 
 
-def _parent(weights: Path) -> str:
-    """Return the id of the record that contains the weights, or an empty string."""
+def _read_parent(weights: Path) -> tuple[str, str]:
+    """Return the id and the `fold_hash` of the record that contains the weights, or empty strings."""
     record = weights.parent.parent
-    return record.name if (record / INFO).is_file() else ""
+    with contextlib.suppress(AlchemyError):
+        return record.absolute().name, str(read_info(record).get("fold_hash", ""))
+    return "", ""
 
 
 def _keep_split(document: Document, split: str, known_as: str) -> list[str]:

@@ -165,7 +165,8 @@ class Document(Table):
         self.warnings: list[Problem] = []  # `notes` and the warnings of the check, reported by the run
         self.trained_at: Any = None  # `symbols.TrainedAt` of the tested weights, if known from a record
         self.weights = ""  # description of the tested weights: folder, epoch and update
-        self.parent = ""  # id of the record that the weights come from
+        self.parent = ""  # id of the record that the weights come from, or that is rerun
+        self.parent_fold = ""  # its `fold_hash`
         super().__init__(data, origin=origin)
 
     @property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,14 +16,17 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from loguru import logger
 
-from alchemy.config.secrets import as_written, contains_secret, hide, hide_words, mask_secrets, without_secrets
+from alchemy.config.secrets import contains_secret, hide, hide_words, mask_secrets
 from alchemy.config.toml_writer import dumps
 from alchemy.config.tree import Document, Table
 from alchemy.constraints import DateFormat, Inside, LogFormat, PathName
 from alchemy.errors import AlchemyError, Refused
-from alchemy.files import hash_text, hash_tree, read_bytes, write_atomic
+from alchemy.files import hash_file, hash_tree, read_bytes, write_atomic
 from alchemy.launch.process_group import get_rank_info
+from alchemy.launch.project_imports import import_roots, imported_files
 from alchemy.plugins.base import AlchemyPlugin
+from alchemy.plugins.code_state import read_alchemy, read_git, zip_alchemy
+from alchemy.plugins.config_hash import config_hash, fold_hash, values_hash
 from alchemy.plugins.last_run_diff import compare_with_last
 from alchemy.plugins.log_sinks import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.records import Record
@@ -31,6 +36,7 @@ from alchemy.trust import CONFIG, digest_of, trust
 
 # environment variables that affect results; the others are not saved, since they may contain secrets
 ENV_NAMES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
+DIFFS = ("git.diff", "alchemy.diff")
 
 
 class Sources(NamedTuple):
@@ -71,6 +77,7 @@ class FileLogger(AlchemyPlugin):
         folder = self.record.path
         run.record = self.record
         run.record_dir = folder
+        self._watch_gpus()
         level = "DEBUG" if run.debug else level
         try:
             log = file_log(folder / "run.log", level, format=format, date_format=date_format)
@@ -112,6 +119,8 @@ class FileLogger(AlchemyPlugin):
         for name in ("checkpt", *subdirs):
             path_inside(folder, name).mkdir(parents=True, exist_ok=True)
         run.symbols.set_global("checkpt_dir", folder / "checkpt")
+        if archive := zip_alchemy():
+            write_atomic(folder / "alchemy.zip", archive)
         if create_readme and not (folder / "README.md").exists():  # in a resumed run, the user may have edited it
             parts = [f"# {hide(str(run.cfg.get('tag')))}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
@@ -122,16 +131,36 @@ class FileLogger(AlchemyPlugin):
     def _collect_sources(self, backup_cfg: bool) -> Sources:
         """Collect config, code and environment of the run, before parts remove keys from its config."""
         run = self.run
+        user_dir = self._user_dir
+        git, own = read_git(Path(import_roots(user_dir)[0])), read_alchemy()
         fields: dict[str, object] = {
+            "kind": run.kind,
             "cfg_hash": config_hash(run.cfg),
-            "code_hash": hash_code(run.symbols.try_get_global("user_dir") or "src"),
+            "fold_hash": fold_hash(run.cfg),
+            "code_hash": hash_code(user_dir),
             "versions": versions(),
+            "git": git.fields,
+            "alchemy": own.fields,
         }
-        files = {"env.json": json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"}
+        files = {**git.files, **own.files, "env.json": json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"}
         if backup_cfg:
             masked = mask_secrets(run.cfg)
             files["cfg.toml"], fields["cfg_values"] = _to_toml(masked), values_hash(masked)
         return Sources(files, fields)
+
+    @property
+    def _user_dir(self) -> str:
+        return str(self.run.symbols.try_get_global("user_dir") or "src")
+
+    def _watch_gpus(self) -> None:
+        """Measure the use of the GPUs; the processes of a distributed run have one each."""
+        device = self.run.device
+        if self.record is not None and device is not None and device.type == "cuda":
+            if torch.cuda.is_initialized():  # an earlier run in this process
+                torch.cuda.reset_peak_memory_stats(device)
+            self.record.usage.watch_gpus(
+                self.run.group.size, lambda: torch.cuda.max_memory_allocated(device) / 2**20
+            )
 
     def _log_overhead(self) -> None:
         """Log the tracking overhead."""
@@ -159,8 +188,9 @@ class FileLogger(AlchemyPlugin):
         if unsaved:
             self.record.remarks.append(f"the last state could not be saved: {unsaved}")
             logger.error("{}; `alchemy resume` continues from the previous one", self.record.remarks[-1])
+        code = self.record.info["code"] or hash_files(imported_files(self._user_dir))  # tests save no state
         try:
-            self.record.finish(status, reason, unsaved=unsaved)
+            self.record.finish(status, reason, unsaved=unsaved, code=code)
         except OSError as error:  # does not change the outcome of the run
             logger.error("{} could not be set to status {}: {}", self.record.path / INFO, status, error)
         for name, rows in (("metrics.jsonl", self.record.series), ("ledger.jsonl", self.run.ledger)):
@@ -180,6 +210,10 @@ def _update_sources(record: Record, sources: Sources) -> None:
     changed = [
         name for name, text in sources.files.items() if _write_versioned(record.path, record.generation, name, text)
     ]
+    for name in DIFFS:
+        if name not in sources.files and path_inside(record.path, name).is_file():  # nothing has changed since the commit
+            _write_versioned(record.path, record.generation, name, "")
+            (record.path / name).unlink()
     record.files, fields = sources.files, dict(sources.fields)
     if "cfg.toml" not in changed:  # without a seed, the hashes of the config and of its cfg.toml differ
         del fields["cfg_hash"]
@@ -207,16 +241,13 @@ def hash_code(user_dir: str) -> str:
     return hash_tree(user_dir) if os.path.isdir(user_dir) else ""
 
 
-def values_hash(cfg: Document) -> str:
-    """Return a hash of the values of a config, used on resume to detect edits to `cfg.toml`."""
-    return hash_text(json.dumps(as_written(cfg), sort_keys=True, default=str))
-
-
-def config_hash(cfg: Document) -> str:
-    """Return a hash of a config that ignores a seed drawn only for this run."""
-    drawn = "seed" in cfg and cfg.origin_of("seed").kind == "drawn"
-    values = {key: value for key, value in without_secrets(cfg).items() if not (drawn and key == "seed")}
-    return hash_text(json.dumps(values, sort_keys=True, default=str))
+def hash_files(files: Mapping[str, Path]) -> dict[str, str]:
+    """Return the hash of each file; files that have been removed are left out."""
+    found = {}
+    for name, path in files.items():
+        with contextlib.suppress(OSError):
+            found[name] = hash_file(path)
+    return found
 
 
 def versions() -> dict[str, str]:

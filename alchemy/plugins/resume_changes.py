@@ -16,7 +16,8 @@ from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import hash_file, read_table
 from alchemy.launch.project_imports import find_file
-from alchemy.plugins.file_logger import environment, hash_code, values_hash, versions
+from alchemy.plugins.config_hash import values_hash
+from alchemy.plugins.file_logger import environment, hash_code, versions
 from alchemy.records.status import read_info
 
 # keys that do not affect training results: `*` matches one name, `**` all remaining names

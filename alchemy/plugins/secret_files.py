@@ -84,14 +84,12 @@ def secret_reason(folder: str, name: str) -> str:
         return ""  # copied as a link, without its target
     if os.path.isdir(path):
         return "its name" if _matches_any(lower, FOLDERS) else ""
-    return (
-        "its name"
-        if _has_secret_name(os.path.basename(os.path.realpath(folder)).lower(), lower)
-        else _find_secret(path)
-    )
+    return "its name" if has_secret_name(folder, name) else _find_secret(path)
 
 
-def _has_secret_name(folder: str, name: str) -> bool:
+def has_secret_name(folder: str, name: str) -> bool:
+    """Return whether the name of a file, or of its folder, says that it contains secrets."""
+    folder, name = os.path.basename(os.path.realpath(folder)).lower(), name.lower()
     if _matches_any(name, FILES) or (folder, name) == (".docker", "config.json"):
         return True
     stem, suffix = os.path.splitext(name)
@@ -110,10 +108,20 @@ def _find_secret(path: str) -> str:
             head = file.read(MAX_BYTES)
     except OSError:  # the copy reports the error
         return ""
-    if b"\0" in head[:1024]:  # binary
+    return find_secret_in(head, path)
+
+
+def find_secret_in(content: bytes, name: str) -> str:
+    """Return what secret the content of a file contains, or an empty string."""
+    if b"\0" in content[:1024]:  # binary
         return ""
-    if contains_secret(head.decode("utf-8", "replace")):
+    if contains_secret(content.decode("utf-8", "replace")):
         return "a secret from the config"
-    if path.lower().endswith(SETTINGS) and SETTING.search(head):
+    if name.lower().endswith(SETTINGS) and SETTING.search(content):
         return "a secret setting"
-    return next((what for what, pattern in CONTENTS if pattern.search(head)), "")
+    return next((what for what, pattern in CONTENTS if pattern.search(content)), "")
+
+
+def has_secret_folder(path: str) -> bool:
+    """Return whether a relative path leads through a folder that contains secrets."""
+    return any(_matches_any(part, FOLDERS) for part in path.lower().split("/")[:-1])

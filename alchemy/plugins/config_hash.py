@@ -1,0 +1,38 @@
+"""Hashes of a config: of its values, without its secrets, and without its seed."""
+
+from __future__ import annotations
+
+import json
+
+from alchemy.config.secrets import as_written, without_secrets
+from alchemy.config.tree import Document
+from alchemy.files import hash_text
+
+# keys of plugins in which repeated runs may differ
+FOLDED = {"Seeding": ("seed",), "FileLogger": ("log_dir",)}
+
+
+def values_hash(cfg: Document) -> str:
+    """Return a hash of the values of a config, used on resume to detect edits to `cfg.toml`."""
+    return hash_text(json.dumps(as_written(cfg), sort_keys=True, default=str))
+
+
+def config_hash(cfg: Document) -> str:
+    """Return a hash of a config that ignores a seed drawn only for this run."""
+    drawn = "seed" in cfg and cfg.origin_of("seed").kind == "drawn"
+    values = {key: value for key, value in without_secrets(cfg).items() if not (drawn and key == "seed")}
+    return hash_text(json.dumps(values, sort_keys=True, default=str))
+
+
+def fold_hash(cfg: Document) -> str:
+    """Return a hash of a config that is the same for runs that differ only in their seed or in `log_dir`.
+
+    For a test or a prediction, the record that its weights come from counts only through its own `fold_hash`.
+    """
+    values = without_secrets(cfg)
+    values.pop("seed", None)
+    for plugin in values.get("plugins") or []:
+        for key in FOLDED.get(str(plugin.get("type")).rpartition(".")[2], ()):
+            plugin.pop(key, None)
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hash_text(text.replace(cfg.parent, cfg.parent_fold) if cfg.parent and cfg.parent_fold else text)
