@@ -18,7 +18,7 @@ from alchemy.index.curves import MAX_METRICS, Curve, Curves, levels_to_store, re
 from alchemy.index.schema import LONGEST_NAME, make_storable
 from alchemy.index.words import split_words
 from alchemy.records.failure import Cause, find_cause, read_traceback
-from alchemy.records.readme import read_readme
+from alchemy.records.readme import parse, read_text
 from alchemy.records.status import INFO, read_info, repair
 
 FILES = (INFO, "README.md", "metrics.jsonl", "mail.json")  # files whose changes are noticed
@@ -71,7 +71,8 @@ def read_record(folder: Path, site: str = "") -> Entry:
     except AlchemyError as error:
         info, problem = _old_info(folder), str(error)
     config, found = _read_config(folder)
-    readme = read_readme(folder)
+    text = read_text(folder)
+    readme = parse(text)
     curves, trouble = _read_metrics(folder)
     best = info.get("best") if isinstance(info.get("best"), dict) else None
     best = best or {}
@@ -126,7 +127,7 @@ def read_record(folder: Path, site: str = "") -> Entry:
         fields[name] = _text(fields[name])
     entry = Entry(fields, config, metrics)
     entry.levels += levels_to_store(curves)
-    entry.words = split_words(_searchable(fields, config, trace))
+    entry.words = split_words(_searchable(fields, config, f"{text}\n{trace}"))
     return entry
 
 
@@ -232,10 +233,10 @@ def _fold_key(config: Mapping[str, tuple[float | None, str]], info: Mapping[str,
     return hash_text("\n".join(rows))
 
 
-def _searchable(fields: Mapping[str, Any], config: Mapping[str, tuple[float | None, str]], trace: str) -> str:
-    texts = [str(fields[name]) for name in ("tag", "title", "purpose", "tags", "notes", "reason", "variant", "cmd")]
+def _searchable(fields: Mapping[str, Any], config: Mapping[str, tuple[float | None, str]], more: str) -> str:
+    texts = [str(fields[name]) for name in ("tag", "purpose", "reason", "variant", "cmd")]
     texts += [text for number, text in config.values() if number is None]
-    return "\n".join([*texts, trace])
+    return "\n".join([*texts, more])
 
 
 def _part(info: Mapping[str, Any], table: str, key: str) -> object:

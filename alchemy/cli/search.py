@@ -1,0 +1,75 @@
+"""`alchemy search`: full-text search over records."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from alchemy.cli.options import Command, Parser, print_json
+from alchemy.errors import AlchemyError, printable
+
+if TYPE_CHECKING:
+    from alchemy.analysis.text_matches import Match
+    from alchemy.index.record_index import Row
+
+EXAMPLES = """examples:
+  alchemy search focal loss                    # all words must occur, in any field
+  alchemy search 焦点
+  alchemy search "out of memory" --all
+It searches purpose, README, notes, tags, config values, commands, reasons and tracebacks.
+To combine it with other conditions: alchemy ls '"focal loss" status:failed'"""
+
+
+def _arguments(parser: Parser) -> None:
+    add = parser.add_argument
+    add("text", nargs="+", metavar="TEXT", help="words to search for")
+    add("--all", action="store_true", help="search tests and predictions too, not only training runs")
+    add("-n", dest="limit", type=int, default=20, metavar="N", help="show at most N records (default: 20); 0 shows all")
+    add("--json", action="store_true", help="print JSON")
+
+
+def _main(args: argparse.Namespace) -> int:
+    from alchemy.analysis.text_matches import find_matches, search
+    from alchemy.index.record_index import RecordIndex
+
+    if args.limit < 0:
+        raise AlchemyError("-n must not be negative", hint="0 shows all")
+    text = " ".join(args.text)
+    with RecordIndex.open() as index:
+        rows = search(index, text, kind="" if args.all else "train")
+        others = 0 if args.all else len(search(index, text)) - len(rows)
+        shown = rows[: args.limit or None]
+        matches, ids = find_matches(index, shown, text), index.shorten_ids(shown)
+    if args.json:
+        print_json([_as_data(row, matches[row.id]) for row in shown])
+        return 0
+    for row in shown:
+        print(printable(f"{ids[row.id]}  {row.status}  {row.tag}"))
+        for match in matches[row.id]:
+            print(f"    {printable(match.where)}: {_render(match)}")
+    if not rows:
+        print("no training run contains all of these words", file=sys.stderr)
+    if len(rows) > len(shown):
+        print(f"{len(shown)} of {len(rows)} records; -n 0 shows all", file=sys.stderr)
+    if others:
+        print(f"{others} tests and predictions match too: --all shows them", file=sys.stderr)
+    return 0
+
+
+def _as_data(row: Row, matches: list[Match]) -> dict[str, object]:
+    places = [{"where": match.where, "text": match.text} for match in matches]
+    return {"id": row.name, "path": row.path, "status": row.status, "tag": row.tag, "matches": places}
+
+
+def _render(match: Match) -> str:
+    """Return the excerpt; on a terminal, the words are bold."""
+    bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
+    parts, end = [], 0
+    for start, stop in match.spans:
+        parts += [printable(match.text[end:start]), bold, printable(match.text[start:stop]), plain]
+        end = stop
+    return "".join([*parts, printable(match.text[end:])])
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)
