@@ -98,8 +98,9 @@ def normalize(text: str) -> str:
 
 def _frames(trace: str) -> list[str]:
     """Return the innermost frames: the functions of libraries, and `file:function` in the project."""
-    found = []
-    for match in list(_FRAME.finditer(trace))[-INNERMOST:]:
+    found, matches = [], list(_FRAME.finditer(trace))
+    caught = max((place for place, match in enumerate(matches) if match[0][0] == ">"), default=0)  # loguru's mark
+    for match in matches[caught:][-INNERMOST:]:
         file, function = match["file"], match["function"]
         found.append(function if _LIBRARY.search(file) else f"{os.path.basename(file)}:{function}")
     return found
