@@ -202,5 +202,5 @@ def test_marks_that_cannot_be_written_or_read_are_explained(tmp_path):
     (tmp_path / "mail").unlink()
     marks = Marks(tmp_path)
     (tmp_path / "mail").write_text("a file")
-    with pytest.raises(AlchemyError, match="cannot mark mails in .*read.jsonl: File exists"):
+    with pytest.raises(AlchemyError, match=r"cannot mark mails in .*read.jsonl: File exists"):
         marks.add("read", ["a"])

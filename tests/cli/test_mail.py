@@ -12,7 +12,7 @@ from alchemy.cli import main
 from tests.analysis.fake_runs import write_run
 from tests.mail_servers import HookServer, SmtpServer, running
 
-TRACE = 'Traceback (most recent call last):\n  File "/p/src/model.py", line 3, in forward\n    x\nValueError: bad \x1b[31m\n'
+TRACE = 'Traceback (most recent call last):\n  File "/p/src/model.py", line 3, in forward\nValueError: bad \x1b[31m\n'
 
 
 @pytest.fixture
