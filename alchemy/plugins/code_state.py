@@ -88,10 +88,12 @@ def read_alchemy() -> CodeState:
         return CodeState(fields | ({"commit": commit, "dirty": False} if commit else {}))
     root = _find_repository(PACKAGE)
     found = None if root is None else _read_status(PACKAGE, untracked=True)
-    if root is None or found is None or any(name.endswith(".py") for name in found["untracked"]):
+    if root is None or found is None:
         return CodeState(fields)
     diff = _read_diff(PACKAGE, root) if found["dirty"] else ""
-    return CodeState(fields | {"commit": found["commit"], "dirty": found["dirty"]}, {"alchemy.diff": diff} if diff else {})
+    new = [_show_new_file(root, name) for name in found["untracked"] if name.endswith(".py")]
+    fields |= {"commit": found["commit"], "dirty": True if new else found["dirty"]}
+    return CodeState(fields, {"alchemy.diff": "".join([diff, *new])} if diff or new else {})
 
 
 @functools.cache
@@ -155,6 +157,17 @@ def _read_diff(folder: Path, root: Path) -> str:
         size += len(text)
         kept.append(text)
     return "".join(kept) + ("# more changes are left out: they are too large\n" * is_cut)
+
+
+def _show_new_file(root: Path, name: str) -> str:
+    """Return an untracked file as a section of a diff."""
+    try:
+        lines = read_bytes(root / name, LARGEST_DIFF).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError):
+        return f"# {name} is left out: it cannot be read, or is too large\n"
+    head = f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n"
+    text = hide("".join(f"+{line}\n" for line in lines))
+    return head + (f"@@ -0,0 +1,{len(lines)} @@\n{text}" if lines else "")
 
 
 def _leave_out_secrets(section: str, root: Path) -> str:
