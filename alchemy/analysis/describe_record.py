@@ -44,7 +44,7 @@ def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
         "updates": row.updates,
         "generations": row.gen + 1,
         "host": row.host,
-        "command": _command(info, row),
+        "command": format_command(info, row),
         "versions": _table(info, "versions"),
         "git": _table(info, "git"),
         "seed": info.get("seed"),
@@ -91,8 +91,8 @@ def _table(info: Mapping[str, Any], key: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _command(info: Mapping[str, Any], row: Row) -> str:
-    """Return the command as it was typed, ready to be pasted."""
+def format_command(info: Mapping[str, Any], row: Row) -> str:
+    """Return the command that started a run as it was typed, ready to be pasted."""
     words = info.get("cmd")
     if not isinstance(words, list) or not words:
         return row.cmd

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from alchemy.analysis.describe_record import format_command
 from alchemy.analysis.mailbox import Group, Mail
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table, shorten_path
@@ -34,7 +35,7 @@ def describe(mails: Sequence[Mail], numbers: Mapping[str, float]) -> str:
         "cause": "" if row.status == "finished" else mail.cause,  # a result is in the subject
         "reason": "" if row.reason in mail.cause else row.reason,
         "numbers": ", ".join(f"{name} {format_number(numbers[name])}" for name in list(numbers)[:MOST_NUMBERS]),
-        "again": "" if row.status == "finished" else repeat_command(row.folder),
+        "again": "" if row.status == "finished" else repeat_command(row),
         "resume": resume_command(row),
     }
     parts = [mail.subject, "\n".join(f"{name + ':':<9}{_cut(text)}" for name, text in fields.items() if text)]
@@ -72,18 +73,11 @@ def _describe_files(folder: Path, status: str) -> list[str]:
     return [*parts, _block(f"last lines of {shorten_path(str(folder / 'run.log'))}:", lines)] if lines else parts
 
 
-def repeat_command(folder: Path) -> str:
+def repeat_command(row: Row) -> str:
     """Return the shell command that started a run, with its working directory; empty if it is not known."""
-    words = _read(folder, INFO).get("cmd")
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        return ""
-    if words[0].endswith(("/alchemy/__main__.py", "/bin/alchemy")):
-        words = ["alchemy", *words[1:]]
-    elif words[0].endswith(".py"):
-        words = ["python", *words]
-    place = _read(folder, "env.json").get("cwd")
+    command, place = format_command(_read(row.folder, INFO), row), _read(row.folder, "env.json").get("cwd")
     elsewhere = isinstance(place, str) and os.path.abspath(place) != os.getcwd()
-    return f"cd {shlex.quote(str(place))} && {shlex.join(words)}" if elsewhere else shlex.join(words)
+    return f"cd {shlex.quote(str(place))} && {command}" if command and elsewhere else command
 
 
 def resume_command(row: Row) -> str:
