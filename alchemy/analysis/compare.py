@@ -1,4 +1,4 @@
-"""Compare groups of runs: what differs in their configs, how their numbers moved, and whether this is more than noise."""
+"""Compare groups of runs: what differs in their configs, how their numbers moved, and whether that is noise."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compare_groups(
     at: str = "best",
     confidence: float = 0.95,
 ) -> Comparison:
-    """Compare groups of runs with the first one, by their values at the best checkpoint, or the `last`, `min`, `max`."""
+    """Compare groups of runs with the first one, by their values `at` the best checkpoint, or another statistic."""
     notes = [note for group in groups for note in _find_caveats(index, group)]
     notes += _find_shared(groups)
     groups = [group._replace(rows=_latest_of_each_seed(group.rows)) for group in groups]

@@ -1,5 +1,42 @@
-"""Being written."""
+"""`alchemy export-tb`: write the metrics of records for TensorBoard."""
 
-from alchemy.cli.options import Command
+from __future__ import annotations
 
-COMMAND = Command(lambda parser: None, lambda args: 2, "")
+import argparse
+from pathlib import Path
+
+from alchemy.cli.options import Command, Parser, print_json
+from alchemy.errors import printable
+
+EXAMPLES = """examples:
+  alchemy export-tb last && tensorboard --logdir tensorboard
+  alchemy export-tb 'tag:trec' runs/trec"""
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument("record", metavar="RECORD", help="a record, or a quoted filter that selects several runs")
+    parser.add_argument("folder", nargs="?", default="tensorboard", metavar="DIR", help="default: tensorboard")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _main(args: argparse.Namespace) -> int:
+    from alchemy.analysis.groups import select
+    from alchemy.analysis.tensorboard_files import export_record
+    from alchemy.cli.index import show_progress
+    from alchemy.index.record_index import RecordIndex
+
+    with RecordIndex.open(progress=show_progress()) as index:
+        rows = select(index, args.record)
+    written = []
+    for row in rows:
+        folder = Path(args.folder) / row.name
+        count = export_record(row, folder)
+        written.append({"id": row.name, "folder": str(folder), "rows": count})
+        if not args.json:
+            print(printable(f"{folder}: {count:,} row{'s' * (count != 1)}"))
+    if args.json:
+        print_json(written)
+    return 0
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)
