@@ -193,7 +193,7 @@ def _build_node(item: object, origin: Origin, key: str | int) -> object:
 
 
 def _overridden_keys(table: Table, path: Path = ()) -> Iterator[str]:
-    """Yield the keys that were set on the command line, in a table and its subtables; values are left out as possible secrets."""
+    """Yield the keys that were set on the command line; values are left out, because they may be secret."""
     for key, value in table.items():
         origin = table.origins.get(key)
         if origin is not None and origin.kind == COMMAND_LINE.kind:
