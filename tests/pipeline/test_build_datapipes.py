@@ -154,7 +154,9 @@ def test_declared_fields_are_checked_from_pipe_to_pipe():
     assert build_datapipes([*gives, {"type": HERE + "TakesIds"}])
     assert build_datapipes([SOURCE, {"type": HERE + "TakesLabels"}])
     assert build_datapipes([*gives, {"type": HERE + "Inherited"}, {"type": HERE + "TakesLabels"}])
-    with pytest.raises(AlchemyError, match=r"pipes.3\] .*expects the field 'label', but receives ids: int64, text: any"):
+    with pytest.raises(
+        AlchemyError, match=r"pipes.3\] .*expects the field 'label', but receives ids: int64, text: any"
+    ):
         build_datapipes([*gives, {"type": HERE + "TakesLabels"}])
     with pytest.raises(AlchemyError, match="expects 'ids' as float32"):
         build_datapipes([*gives, {"type": HERE + "TakesFloats"}])
