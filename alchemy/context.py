@@ -279,7 +279,7 @@ class Run(Members):
 
     @property
     def moment(self) -> str:
-        """The time of an evaluation: `epoch 3/12`, plus the update if within an epoch; empty outside training."""
+        """The point in training, `epoch 3/12`, plus the update if it is within an epoch; empty outside training."""
         sched = self.train_sched
         if sched is None:
             return ""

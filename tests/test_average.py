@@ -170,7 +170,7 @@ def test_a_model_that_is_replaced_begins_again() -> None:
         run.model.model = Net().model
         with warned() as lines:
             seen = train(run, 4, 4)
-        assert "restarting their average" in lines[0]
+        assert "restarting the average" in lines[0]
         assert torch.equal(averaged(run), seen[0])
 
 
@@ -180,7 +180,7 @@ def test_a_parameter_that_is_replaced_is_noticed_by_the_next_evaluation() -> Non
         run.model.module[0] = nn.Linear(5, 2)
         with warned() as lines:
             assert torch.equal(averaged(run), weight(run))
-        assert "restarting their average" in lines[0]
+        assert "restarting the average" in lines[0]
 
 
 # -- state

@@ -36,7 +36,7 @@ def problems_of(task: str, data: str, folder: Path, monkeypatch: pytest.MonkeyPa
         ("Translation", 'train = "a.jsonl"', {"a.jsonl": '{"en": "a", "de": "b"}\n'}, "no column 'source'"),
         ("Tagging", 'train = "a.txt"', {"a.txt": "-DOCSTART- O\n\nBonn B\nis O\n"}, ""),
         ("Tagging", 'train = "a.txt"', {"a.txt": "Bonn\nis\n"}, "token and tag are the same column of a.txt"),
-        ("Tagging", 'train = "a.txt"\ntag = 3', {"a.txt": "Bonn B\n"}, "no column 3 in a.txt, whose first line has 2"),
+        ("Tagging", 'train = "a.txt"\ntag = 3', {"a.txt": "Bonn B\n"}, "no column 3 in a.txt: its first line has 2"),
         ("Relation", 'train = "a.tsv"\ntext = 2', {"a.tsv": "r\t<e1> a </e1> <e2> b </e2>\n"}, "has no column 2"),
         ("Relation", 'train = "a.tsv"', {"a.tsv": "r\t<e1> a </e1> <e2> b </e2>\n"}, ""),
         ("Classification", 'train = "a.json"\ntext = "t"', {"a.json": '[{"text": "a"}]'}, "no column 't'"),

@@ -122,7 +122,7 @@ def _make_namer(name: str, part: object, state: Mapping[str, object]) -> Name:
 
 
 def _make_model_namer(state: Mapping[str, object], losses: Collection[str]) -> Name:
-    """Return the function that assigns names as `AlchemyModel.load` expects: one file for the model and one per loss.
+    """Return the function that assigns tensors to files: one file for the model and one per loss.
 
     Tensors in the extra state of a module, and partial views of another tensor, go to the parts file instead.
     """

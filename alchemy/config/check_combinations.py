@@ -141,7 +141,7 @@ def _check_fields(split: _Split) -> Iterator[Problem]:
             if have is None or not fits(kind, have):
                 lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
                 there = ", ".join(f"{key}: {value or 'any'}" for key, value in fields.items()) or "no field"
-                text = f"{pipe.name} takes {lack}, but gets {there}"
+                text = f"{pipe.name} expects {lack}, but receives {there}"
                 yield pipe.problem(text, hint="insert a pipe between them")
         if gives is not None or not keeps:
             fields = gives

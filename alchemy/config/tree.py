@@ -194,7 +194,7 @@ def _build_node(item: object, origin: Origin, key: str | int) -> object:
 
 
 def _overridden_keys(table: Table, path: Path = ()) -> Iterator[str]:
-    """Yield the keys in a table and its subtables set on the command line, but not the values, which may be secret."""
+    """Yield the keys that were set on the command line; values are left out, because they may be secret."""
     for key, value in table.items():
         origin = table.origins.get(key)
         if origin is not None and origin.kind == COMMAND_LINE.kind:

@@ -148,7 +148,7 @@ def _runs_code(text: str, user_dir: str) -> bool:
 
 
 def _has_name(pieces: list[str], roots: tuple[str, ...]) -> bool:
-    """Return whether a module may define a name; `test.csv` is a file, since Python's `test` package has no `csv`."""
+    """Return whether a module may define a name: `test.csv` does not, since Python's `test` package has no `csv`."""
     found = lookup(".".join(pieces[:-1]), pieces[-1], roots)
     return not (isinstance(found, Gap) and found.reason in ("module", "name"))
 

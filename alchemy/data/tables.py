@@ -138,7 +138,7 @@ def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
             except ValueError as error:
                 yield number, BadRow(f"is not JSON: {error}")
             except RecursionError:
-                yield number, BadRow("is JSON nested too deeply")
+                yield number, BadRow("is JSON that is nested too deeply")
 
 
 def json_items(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:

@@ -61,7 +61,7 @@ class TextModel(AlchemyModel):
     def build_encoder(self, table: Mapping[str, Any], *, by_token: bool = False) -> Encoder:
         """Build the encoder and pass it the tokenizer if it accepts one; `by_token` requires a vector per token.
 
-        The task defines whether the encoder reads texts whole or in windows; windows are joined by token position.
+        The task determines whether the encoder reads whole texts or windows; windows are joined by token position.
         """
         given = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         encoder: Encoder = build(Encoder, table, given=given, section="model.encoder")

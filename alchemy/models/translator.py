@@ -134,7 +134,7 @@ class Translator(AlchemyModel):
         return DecodingSteps(self.module, self.rows(batch))
 
     def logs(self, batch: Mapping[str, Any], texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probability of each token of one text per source; the last token is EOS."""
+        """Return the log-probabilities of the tokens of `texts`, one text per source; the last token is EOS."""
         target_BT, before_BT = _shift_right(texts, batch[self.source].device)
         logs_BT = _target_logs(self.module(self.rows(batch), before_BT), target_BT)
         return [row[: len(text)] for row, text in zip(logs_BT.tolist(), texts, strict=True)]

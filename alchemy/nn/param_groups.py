@@ -111,7 +111,7 @@ def trf_groups(
 
 
 def find_hidden(root: nn.Module) -> list[tuple[str, int]]:
-    """Find plain lists and dicts that hide parameters from torch; return their names and numbers of parameters."""
+    """Find plain lists and dicts that hide parameters from torch; return their names and parameter counts."""
     known = {id(param) for param in root.parameters()}
     found = []
     for prefix, module in root.named_modules():

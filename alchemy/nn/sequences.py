@@ -85,7 +85,7 @@ class BiRNN(nn.Module):
         )
 
     def forward(self, states_BTD: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all token states, with zeros at padding, and the concatenated final states of both directions."""
+        """Return all token states, with zeros at padding positions, and the final states of both directions."""
         # torch needs the lengths on the CPU; this synchronizes if they are on a device
         packed = pack_padded_sequence(states_BTD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
         out: PackedSequence

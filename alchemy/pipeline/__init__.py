@@ -247,7 +247,7 @@ def _check_fields(pipe: Link, fields: Mapping[str, str] | None, table: Any, sect
             lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
             there = ", ".join(f"{key}: {value or 'any'}" for key, value in (fields or {}).items()) or "no field"
             raise AlchemyError(
-                f"{table['type']} takes {lack}, but gets {there}", where=where_of(table), section=section
+                f"{table['type']} expects {lack}, but receives {there}", where=where_of(table), section=section
             )
     return pipe.gives if pipe.gives is not None or not pipe.keeps else fields
 

@@ -174,7 +174,7 @@ def _name_fields(path: Path, rows: Rows, header: bool, fields: list[str] | None)
         elif isinstance(row, BadRow) or names is None:
             yield line, row
         elif len(row) != len(names):
-            yield line, BadRow(f"{len(row)} cells, expected {len(names)} ({', '.join(names)})")
+            yield line, BadRow(f"expected {len(names)} cells ({', '.join(names)}), got {len(row)}")
         else:
             yield line, dict(zip(names, row, strict=True))
 

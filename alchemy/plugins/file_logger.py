@@ -221,7 +221,7 @@ def _update_sources(record: Record, sources: Sources) -> None:
 
 
 def _write_versioned(folder: Path, gen: int, name: str, text: str) -> bool:
-    """Write a file of the record; if its content changed, keep the previous version, named by its generation."""
+    """Write a file in the record; if its content has changed, keep the previous version, named after its generation."""
     path = folder / name
     previous = read_bytes(path).decode("utf-8") if path.exists() else text
     if previous != text:

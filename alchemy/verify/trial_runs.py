@@ -94,7 +94,7 @@ class Limit(StopRule):
 
 
 def _default_limit(run: Run) -> int:
-    """Return slightly more updates than a short epoch has, so that the start of the next epoch is also tested."""
+    """Return a limit slightly longer than a short epoch, so that the start of the next epoch is also tested."""
     if run.progress.epoch_steps is None:
         return MAX_UPDATES
     updates = math.ceil(run.progress.epoch_steps / run.updater.period)

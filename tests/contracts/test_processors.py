@@ -54,7 +54,7 @@ KINDS = {
         "a.txt",
         {"scheme": "BIO", "types": ["PER"]},
         "x B-PER\ny I-PER\n\nz O\n",
-        ("\nx O\ny\n", r"a\.txt:7 1 cells, expected 2 as in the first line"),
+        ("\nx O\ny\n", r"a\.txt:7 expected 2 cells as in the first line, got 1"),
         {"tokens": ["x", "y"], "tags": ["B-PER", "I-PER"], "tag_ids": [1, 2], "spans": [[0, 2, "PER"]]},
     ),
     "spans": (

@@ -154,16 +154,18 @@ def test_declared_fields_are_checked_from_pipe_to_pipe():
     assert build_datapipes([*gives, {"type": HERE + "TakesIds"}])
     assert build_datapipes([SOURCE, {"type": HERE + "TakesLabels"}])
     assert build_datapipes([*gives, {"type": HERE + "Inherited"}, {"type": HERE + "TakesLabels"}])
-    with pytest.raises(AlchemyError, match=r"pipes.3\] .*takes the field 'label', but gets ids: int64, text: any"):
+    with pytest.raises(
+        AlchemyError, match=r"pipes.3\] .*expects the field 'label', but receives ids: int64, text: any"
+    ):
         build_datapipes([*gives, {"type": HERE + "TakesLabels"}])
-    with pytest.raises(AlchemyError, match="takes 'ids' as float32"):
+    with pytest.raises(AlchemyError, match="expects 'ids' as float32"):
         build_datapipes([*gives, {"type": HERE + "TakesFloats"}])
 
 
 def test_declared_shapes_are_checked_from_pipe_to_pipe():
     assert build_datapipes([SOURCE, {"type": HERE + "GivesIds"}, {"type": HERE + "TakesRow"}])  # it declares no shape
     assert build_datapipes([SOURCE, {"type": HERE + "GivesRows"}, {"type": HERE + "TakesIds"}])
-    with pytest.raises(AlchemyError, match=r"takes 'ids' as int64\[T\], but gets ids: int64\[T,3\]"):
+    with pytest.raises(AlchemyError, match=r"expects 'ids' as int64\[T\], but receives ids: int64\[T,3\]"):
         build_datapipes([SOURCE, {"type": HERE + "GivesRows"}, {"type": HERE + "TakesRow"}])
 
 

@@ -277,7 +277,7 @@ def test_the_fields_of_a_chain_are_followed(chain):
     assert "gives text: str, label: str, label_id: int, input_ids: int64" in text
     assert f"tokenizer = Words({WORDS.size} ids)" in text
     chain[2]["field"] = "txt"
-    with pytest.raises(AlchemyError, match="takes the field 'txt', but gets text: str, label: str"):
+    with pytest.raises(AlchemyError, match="expects the field 'txt', but receives text: str, label: str"):
         build_datapipes(chain)
     build_datapipes([{"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": SAMPLES}, {**chain[2], "field": "x"}])
 

@@ -67,10 +67,10 @@ def test_columns_may_be_named_or_left_as_lists(tmp_path):
 
 
 BAD = {
-    "short": ("csv", "a,b\n1,2\n3\n4,5\n", r"bad\.csv:3 1 cells, expected 2 \(a, b\)", 2),
-    "long": ("tsv", "a\tb\n1\t2\t3\n4\t5\n", r"bad\.tsv:2 3 cells, expected 2", 1),
+    "short": ("csv", "a,b\n1,2\n3\n4,5\n", r"bad\.csv:3 expected 2 cells \(a, b\), got 1", 2),
+    "long": ("tsv", "a\tb\n1\t2\t3\n4\t5\n", r"bad\.tsv:2 expected 2 cells \(a, b\), got 3", 1),
     "quote": ("csv", 'a,b\n"x"y,2\n4,5\n', r"bad\.csv:2 is not csv", 1),
-    "lines": ("csv", 'a,b\n"1\n2",2\n3\n', r"bad\.csv:4 1 cells", 1),
+    "lines": ("csv", 'a,b\n"1\n2",2\n3\n', r"bad\.csv:4 expected 2 cells", 1),
     "json": ("jsonl", '{"a": 1}\n{"a": \n{"a": 2}\n', r"bad\.jsonl:2 is not JSON", 2),
     "deep": ("jsonl", '{"a": 1}\n' + "[" * 100_000 + "\n", r"bad\.jsonl:2 is JSON that is nested too deep", 1),
 }

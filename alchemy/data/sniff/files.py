@@ -63,7 +63,7 @@ def _plain_name(path: Path) -> str:
 
 
 def _choose(files: list[Path], sides: bool) -> list[Path]:
-    """Return the parts of a numbered file, the two sides of parallel text, or the file with the shortest name."""
+    """Return all parts of a file that is split into numbered parts, both files of a parallel text, or a single file."""
     if sides and len(files) > 1:
         return _find_sides(files)
     shortest = min(files, key=lambda file: len(_plain_name(file)))

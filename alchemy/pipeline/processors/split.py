@@ -1,4 +1,4 @@
-"""A pipe that selects samples by a file of ids."""
+"""A pipe that selects the samples whose ids are listed in a file."""
 
 from __future__ import annotations
 

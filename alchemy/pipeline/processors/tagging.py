@@ -100,7 +100,7 @@ class Tagging(FromFiles, LstDataPipeline):
         uneven = next((place for place, row in enumerate(rows) if len(row) != width), None)
         if uneven is not None:
             hint = "" if self.delimiter else "; set the delimiter if a token may be whitespace"
-            raise BadRow(f"{len(rows[uneven])} cells, expected {width} as in the first line{hint}", below=uneven)
+            raise BadRow(f"expected {width} cells as in the first line, got {len(rows[uneven])}{hint}", below=uneven)
         # interned, since the vocabulary is much smaller than the data
         sample: dict[str, Any] = {"tokens": [sys.intern(row[self.token]) for row in rows]}
         return sample | self._targets(path, first, [row[self.tag] for row in rows]) if self.tagged else sample

@@ -161,7 +161,7 @@ WRONG_SETTINGS = {
     "empty": ({"labels": ["a", " "]}, "labels has an empty name"),
     "none": ({"labels": []}, "labels is an empty list"),
     "a number": ({"labels": 3}, r'labels is 3, expected a list of names; set labels = \["good", "bad"\], or the path'),
-    "no single column": ({"text": "twice"}, r"a\.csv:1 more than one column is named 'twice'; use the number"),
+    "no single column": ({"text": "twice"}, r"a\.csv:1 more than one column is named 'twice'; use the column number"),
     "signs": ({"delimiter": "||"}, r"delimiter must be one character, not the string '\|\|'"),
     "separator": ({"separator": ""}, "separator must not be empty"),
     "no header": ({"header": False}, "there is no column 'text'; use the column number, counting from 0"),
