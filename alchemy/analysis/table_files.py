@@ -25,7 +25,7 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 T = TypeVar("T", "CellSpec", "ColumnSpec", "RowSpec", "TableSpec")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CellSpec:
     """A cell that is typed in, linked to records, or computed from a query instead of from its row and column."""
 
@@ -43,36 +43,37 @@ class CellSpec:
         return [self.record] if isinstance(self.record, str) else self.record
 
 
-@dataclass(frozen=True)
-class ColumnSpec:
+@dataclass(frozen=True, kw_only=True)
+class _NumberSpec:
+    """Which number is shown, and how."""
+
+    metric: str = ""
+    scale: Annotated[float, Finite()] | None = None
+    digits: Annotated[int, Ge(0), Le(10)] | None = None
+    average: Literal["mean", "median"] | None = None
+    where: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnSpec(_NumberSpec):
     """A column: which runs it is about, and which number it shows."""
 
     name: str = ""
     filter: str | None = None
-    metric: str = ""
-    scale: Annotated[float, Finite()] | None = None
-    digits: Annotated[int, Ge(0), Le(10)] | None = None
-    average: Literal["mean", "median"] | None = None
     better: Literal["higher", "lower", "none"] | None = None
-    where: str = ""
 
 
-@dataclass(frozen=True)
-class RowSpec:
+@dataclass(frozen=True, kw_only=True)
+class RowSpec(_NumberSpec):
     """A row: which runs it is about. Without a filter, it only has the cells that are given in the file."""
 
     name: str = ""
     filter: str | None = None
-    metric: str = ""
-    scale: Annotated[float, Finite()] | None = None
-    digits: Annotated[int, Ge(0), Le(10)] | None = None
-    average: Literal["mean", "median"] | None = None
     cells: dict[str, Any] = field(default_factory=dict)
-    where: str = ""
 
 
-@dataclass(frozen=True)
-class TableSpec:
+@dataclass(frozen=True, kw_only=True)
+class TableSpec(_NumberSpec):
     """A table as its file describes it."""
 
     title: str = ""
@@ -81,15 +82,10 @@ class TableSpec:
     filter: str = ""
     rows_by: str = ""
     columns_by: str = ""
-    metric: str = ""
-    scale: Annotated[float, Finite()] | None = None
-    digits: Annotated[int, Ge(0), Le(10)] | None = None
-    average: Literal["mean", "median"] | None = None
     better: Literal["higher", "lower", "none"] | None = None
     results: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)
     columns: list[dict[str, Any]] = field(default_factory=list)
-    where: str = ""
 
 
 class Options(NamedTuple):
@@ -218,6 +214,8 @@ class _Reader:
         if not columns and not spec.columns_by and spec.metric:
             columns = [ColumnSpec(name=spec.metric, where=spec.where)]
         rows = [self.build(RowSpec, item, ("rows", place)) for place, item in enumerate(spec.rows)]
+        if spec.results and not re.fullmatch(r"[^/\\\0]+\.json", spec.results):
+            self.report("results must be the name of a .json file next to the table", ("results",))
         self.check_names("rows", rows, MAX_ROWS)
         self.check_names("columns", columns, MAX_COLUMNS)
         names = None if spec.columns_by else [column.name for column in columns]

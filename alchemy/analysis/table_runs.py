@@ -30,10 +30,13 @@ class TableRuns:
         by_row = self._group("rows_by", file.spec.rows_by, MAX_ROWS)
         by_column = self._group("columns_by", file.spec.columns_by, MAX_COLUMNS)
         rows, columns = [row.name for row in file.rows], [column.name for column in file.columns]
-        self.rows = [*file.rows, *(RowSpec(name, where=file.locate("rows_by")) for name in by_row if name not in rows)]
+        self.rows = [
+            *file.rows,
+            *(RowSpec(name=name, where=file.locate("rows_by")) for name in by_row if name not in rows),
+        ]
         self.columns = [
             *file.columns,
-            *(ColumnSpec(name, where=file.locate("columns_by")) for name in by_column if name not in columns),
+            *(ColumnSpec(name=name, where=file.locate("columns_by")) for name in by_column if name not in columns),
         ]
         self._of_row = {row.name: self._choose(row, by_row) for row in self.rows}
         self._of_column = {column.name: self._choose(column, by_column) for column in self.columns}

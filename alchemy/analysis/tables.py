@@ -11,7 +11,7 @@ from typing import Literal
 from alchemy.analysis.table_files import CellSpec, ColumnSpec, Options, RowSpec, TableFile
 from alchemy.analysis.table_results import Results, SavedRun, describe_run, load_results
 from alchemy.analysis.table_runs import TableRuns
-from alchemy.errors import Problem
+from alchemy.errors import Problem, did_you_mean
 from alchemy.index.listing import Value
 from alchemy.index.record_index import RecordIndex, Row, is_minimized
 
@@ -81,6 +81,10 @@ def build_table(file: TableFile, index: RecordIndex) -> ResultTable:
         ranks = _rank([line[place] for line in cells], _direction(file, runs.rows, column))
         for line, rank in zip(cells, ranks, strict=True):
             line[place] = replace(line[place], rank=rank)
+    known = [column.name for column in runs.columns]
+    for row in runs.rows:
+        for name in row.cells.keys() - known:  # with `columns_by`, columns are known only now
+            runs.warn(f"there is no column {name!r}", row.cells[name].where, did_you_mean(name, known))
     if not runs.has_records and not saved and any(map(runs.has_filter, runs.rows)):
         runs.warn(f"there are no records below {', '.join(map(str, index.roots))}", file.locate())
     return ResultTable(file, runs.rows, runs.columns, cells, runs.list_warnings())

@@ -164,18 +164,18 @@ def _print_text(table: ResultTable) -> None:
 
 def write_into(page: Path, name: str, text: str) -> None:
     """Replace the table between the markers of a Markdown page."""
-    from alchemy.files import write_atomic
+    from alchemy.files import read_bytes, write_atomic
 
     begin, end = f"<!-- table {name} -->", "<!-- end of table -->"
     try:
-        old = page.read_text("utf-8")
+        old = read_bytes(page).decode("utf-8")
         new, count = re.subn(
             f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n{text}\n{end}", old, flags=re.DOTALL
         )
         if not count:
             raise AlchemyError(f"{page} has no place for the table", hint=f"add a line {begin} and a line {end}")
         write_atomic(page.resolve(), new)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise AlchemyError(f"{page} cannot be changed: {error}") from error
 
 

@@ -39,7 +39,7 @@ name = "dev"
 
 
 def test_all_mistakes_are_reported_with_their_lines() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match="titel") as caught:
         parse_table(WRONG, Path("t.toml"))
     assert str(caught.value).splitlines() == [
         "t.toml:1 unknown key 'titel'; did you mean 'title'?",
@@ -65,6 +65,7 @@ def test_all_mistakes_are_reported_with_their_lines() -> None:
         ('metric = "m"\n[[rows]]\nname = "a"\ncells.m = { record = [] }', "record is empty"),
         ('metric = "m"\n[[rows]]\nname = "a"\ncells.m = {}', "got none of them"),
         ("metric = ", "a value is missing"),
+        ('metric = "m"\nrows_by = "tag"\nresults = "../x.json"', "results must be the name of a .json file"),
     ],
 )
 def test_incomplete_tables_are_refused(text: str, message: str) -> None:
