@@ -37,6 +37,8 @@ COMMANDS = {
     "du": "show how much disk space records use",
     "rm": "move records to the bin, and restore them",
     "gc": "delete old checkpoints, caches and the contents of the bin",
+    "archive": "pack records into one file",
+    "import": "unpack an archive of records",
     "mail": "see which runs have finished or failed, and why",
     "index": "update or rebuild the index of records",
     "diff": "show what differs between two records, or since a run",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ EXAMPLES = """examples:
   alchemy completion zsh > ~/.zfunc/_alchemy                             # in a folder of $fpath
   alchemy completion fish > ~/.config/fish/completions/alchemy.fish"""
 
+# positional arguments that name records
+RECORDS = ("record", "records", "runs", "a", "b", "other", "target", "source", "sources")
 # each script calls `alchemy __complete` and falls back to file names
 SCRIPTS = {
     "bash": """_alchemy() {
@@ -69,7 +72,29 @@ def complete(words: Sequence[str]) -> list[str]:
         return _complete_variants(typed)
     if typed.startswith("-"):
         return _filter(typed, parser.options())
-    return _filter(typed, parser.choices_after(given[-1] if given else ""))
+    action = parser.argument_after(given)
+    if action is None:
+        return []
+    if action.choices:
+        return _filter(typed, [str(choice) for choice in action.choices])
+    return _complete_name(action, typed)
+
+
+def _complete_name(action: argparse.Action, typed: str) -> list[str]:
+    """Complete the name of a record, a metric or a column from the index."""
+    from alchemy.files import home
+    from alchemy.index.completions import complete_column, complete_metric, complete_record
+
+    opening = typed[:1] if typed[:1] in ("'", '"') else ""  # bash passes the quote of an incomplete word
+    text = typed.removeprefix(opening)
+    if not action.option_strings:
+        found = complete_record(home(), text) if action.dest in RECORDS else []
+        files = sorted(glob.glob("*.toml")) if action.dest == "target" and not typed else []
+        return [f"{opening}{name}" for name in found] + files
+    names = {"--metric": complete_metric, "--sort": complete_column, "--columns": complete_column}
+    complete = next((names[option] for option in action.option_strings if option in names), None)
+    before, comma, last = text.rpartition(",")
+    return [f"{opening}{before}{comma}{name}" for name in complete(home(), last)] if complete else []
 
 
 def _complete_variants(typed: str) -> list[str]:

@@ -41,13 +41,19 @@ class Parser(argparse.ArgumentParser):
         """Return the parsers of the subcommands, if any."""
         return next((action.choices for action in self._actions if isinstance(action.choices, dict)), {})
 
-    def choices_after(self, word: str) -> list[str]:
-        """Return the choices for the argument after `word`, or an empty list if any value is allowed."""
-        for action in self._actions:
-            matches = word in action.option_strings if action.option_strings else not word.startswith("-")
-            if matches and action.choices:
-                return [str(choice) for choice in action.choices]
-        return []
+    def argument_after(self, words: Sequence[str]) -> argparse.Action | None:
+        """Return the argument that the next word belongs to: the value of an option, or a positional argument."""
+        positional = [action for action in self._actions if not action.option_strings]
+        option, place = None, 0
+        for word in words:
+            if option is not None:
+                option = None
+            elif word.startswith("-"):
+                known = next((action for action in self._actions if word in action.option_strings), None)
+                option = known if known is not None and known.nargs != 0 else None
+            elif place < len(positional) and positional[place].nargs not in ("*", "+"):
+                place += 1
+        return option or (positional[place] if place < len(positional) else None)
 
 
 class Command(NamedTuple):
@@ -59,7 +65,8 @@ class Command(NamedTuple):
 
 
 def load_command(name: str) -> Command:
-    command: Command = importlib.import_module(f"alchemy.cli.{name.replace('-', '_')}").COMMAND
+    module = {"import": "import_records"}.get(name, name.replace("-", "_"))  # `import` is a keyword
+    command: Command = importlib.import_module(f"alchemy.cli.{module}").COMMAND
     return command
 
 

@@ -21,12 +21,13 @@ KINDS = (*_KINDS, "other")
 
 
 class File(NamedTuple):
-    """A file of a record: its path in the record, size, and identity, which hard links share."""
+    """A file of a record: its path in the record, size, identity, which hard links share, and time."""
 
     name: str
     bytes: int
     inode: tuple[int, int]
     links: int
+    modified: float
 
 
 @dataclass
@@ -63,7 +64,7 @@ def list_files(folder: str | Path) -> Iterator[File]:
                 continue
             if stat.S_ISREG(found.st_mode):
                 relative = os.path.relpath(os.path.join(path, name), root)
-                yield File(relative, found.st_size, (found.st_dev, found.st_ino), found.st_nlink)
+                yield File(relative, found.st_size, (found.st_dev, found.st_ino), found.st_nlink, found.st_mtime)
 
 
 def measure(folder: str | Path, seen: set[tuple[int, int]] | None = None) -> Usage:
