@@ -1,29 +1,32 @@
-"""The curves of metrics: read from `metrics.jsonl`, and stored in the index at several levels of detail.
+"""The curves of metrics, and the levels of detail that the index stores of them.
 
 A level splits a curve into buckets of equal size and keeps the first and last update, the mean and the extremes of each
-bucket. A plot reads the finest level that has at most `MAX_BUCKETS` buckets, whatever the length of the run. Short
-curves are stored only if their file is large: reading a small file is as fast.
+bucket. A plot reads the finest level that has at most `MAX_BUCKETS` buckets, whatever the length of the run. Curves are
+stored only if their file is large: reading a small file is as fast.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from alchemy.files import open_to_read
-
 MAX_BUCKETS = 2000
-FIRST_LEVEL, FACTOR = 16, 4  # points per bucket of the finest stored level; growth from level to level
-LONGEST_LINE = 2**20
-LARGE_FILE = 2 * 2**20  # bytes from which all curves are stored
+FIRST_LEVEL, FACTOR = 16, 4  # points per bucket of the finest level of a long curve; growth from level to level
 MAX_METRICS = 2_000  # per record: one hostile record must not fill the index
-CLOCKS = ("time", "epoch")
+CLOCKS = ("time", "epoch")  # the run time in seconds, and the number of epochs completed, at the end of each
+
+
+class Mark(NamedTuple):
+    """A place in a file: the number of lines and bytes before it."""
+
+    lines: int
+    size: int
+
+
+START = Mark(0, 0)
 
 
 class Curve:
@@ -37,24 +40,43 @@ class Curve:
     def __len__(self) -> int:
         return len(self.values)
 
+    def append(self, line: int, update: int, value: float) -> None:
+        self.lines.append(line)
+        self.updates.append(update)
+        self.values.append(value)
+
+    def extend(self, lines: array[int], updates: array[int], values: array[float]) -> None:
+        self.lines += lines
+        self.updates += updates
+        self.values += values
+
+    def after(self, line: int) -> Curve:
+        """Return the points after a line of the file."""
+        found, start = Curve(), bisect_right(self.lines, line)
+        found.extend(self.lines[start:], self.updates[start:], self.values[start:])
+        return found
+
     def cut(self, line: int) -> None:
-        """Remove the points after a line of the file, which a resumed run has repeated."""
+        """Remove the points after a line of the file."""
         keep = bisect_right(self.lines, line)
         del self.lines[keep:], self.updates[keep:], self.values[keep:]
 
 
 class Curves(NamedTuple):
-    """All metrics of a file, the number of its complete lines and bytes, and the last update and run time.
+    """The metrics and clocks of a file, its complete lines and bytes, some marks, and whether the run was resumed."""
 
-    `clocks` contains the run time in seconds and the number of epochs completed, by update.
-    """
-
-    metrics: dict[str, Curve]
-    lines: int
-    size: int
-    updates: int
-    seconds: float
+    metrics: dict[str, Curve] = {}
     clocks: dict[str, Curve] = {}
+    lines: int = 0
+    size: int = 0
+    marks: Sequence[Mark] = (START,)
+    resumed: bool = False
+
+    @property
+    def updates(self) -> int:
+        """The update of the last row."""
+        rows = self.clocks.get("time")
+        return rows.updates[-1] if rows else 0
 
 
 class Bucket(NamedTuple):
@@ -67,140 +89,49 @@ class Bucket(NamedTuple):
     high: float
 
 
-def read_curves(path: Path, largest: int | None = None) -> Curves:
-    """Read all metrics of a `metrics.jsonl` file; damaged lines are skipped, and so are superseded ones.
-
-    `largest` limits the number of bytes to read.
-    """
-    metrics: dict[str, Curve] = {}
-    times, epochs = Curve(), Curve()
-    number, size, updates, seconds = 0, 0, 0, 0.0
-    decode = json.JSONDecoder().raw_decode  # half the time of `json.loads`, which also detects the encoding
-    with open_to_read(path) as file:
-        for line in _complete_lines(file, largest):
-            number += 1
-            size += len(line)
-            try:
-                text = line.decode("utf-8").strip() if len(line) < LONGEST_LINE else ""
-                row, end = decode(text)
-                if end < len(text):
-                    continue
-                if "event" in row:
-                    if row["event"] == "resume" and type(row["from_line"]) is int:
-                        for old in (times, epochs, *metrics.values()):
-                            old.cut(row["from_line"])
-                    continue
-                update, values, elapsed = row["update"], row["values"], row.get("t", 0.0)
-                if type(update) is not int or type(values) is not dict:
-                    continue
-            except (ValueError, TypeError, KeyError, RecursionError):
-                continue
-            for name, value in values.items():
-                if type(value) is not float:
-                    try:
-                        value = float(value)
-                    except (TypeError, ValueError, OverflowError):
-                        continue
-                curve = metrics.get(name)
-                if curve is None:
-                    curve = metrics[name] = Curve()
-                try:
-                    curve.updates.append(update)
-                except OverflowError:
-                    continue
-                curve.lines.append(number)
-                curve.values.append(value)
-            updates = update
-            if type(elapsed) is float or type(elapsed) is int:
-                seconds = float(elapsed)
-            _add_to_clocks(times, epochs, number, update, seconds, row.get("epoch"))
-    found = {name: curve for name, curve in metrics.items() if len(curve)}
-    return Curves(found, number, size, updates, seconds, {"time": times, "epoch": _count_epochs(epochs)})
-
-
-def _add_to_clocks(times: Curve, epochs: Curve, line: int, update: int, seconds: float, epoch: object) -> None:
-    if not abs(update) < 2**62:
-        return
-    times.lines.append(line)
-    times.updates.append(update)
-    times.values.append(seconds)
-    if type(epoch) is not int or not abs(epoch) < 2**31:
-        return
-    if not epochs.values or epochs.values[-1] != epoch:  # otherwise, only the last row of an epoch is kept
-        epochs.lines.append(line)
-        epochs.updates.append(update)
-        epochs.values.append(epoch)
-    else:
-        epochs.lines[-1], epochs.updates[-1] = line, update
-
-
-def _count_epochs(ends: Curve) -> Curve:
-    """Turn the last rows of the epochs into the number of epochs completed; the last epoch may be incomplete."""
-    for place in range(len(ends)):
-        ends.values[place] += 1
-    if len(ends) > 1:
-        before = ends.updates[-3] if len(ends) > 2 else 0
-        usual, last = ends.updates[-2] - before, ends.updates[-1] - ends.updates[-2]
-        if 0 < last < usual:
-            ends.values[-1] += last / usual - 1
-    return ends
-
-
-def _complete_lines(file: object, largest: int | None) -> Iterator[bytes]:
-    """Yield the lines that end with a newline; the last line may still be being written."""
-    total = 0
-    for line in file:  # type: ignore[attr-defined]
-        total += len(line)
-        if not line.endswith(b"\n") or (largest is not None and total > largest):
-            return
-        yield line
-
-
-def bucketize(curve: Curve, size: int) -> list[Bucket]:
-    """Split a curve into buckets of `size` points."""
+def bucketize(curve: Curve, size: int, start: int = 0) -> list[Bucket]:
+    """Split the points of a curve, from `start` on, into buckets of `size` points."""
+    updates, values = curve.updates, curve.values
     found = []
-    for start in range(0, len(curve), size):
-        values = [value for value in curve.values[start : start + size] if math.isfinite(value)]
-        updates = curve.updates[start : start + size]
-        found.append(_summarize(updates[0], updates[-1], values, values, values))
+    for begin in range(start, len(curve), size):
+        part = values[begin : begin + size]
+        found.append(_summarize(updates[begin], updates[begin + len(part) - 1], part, part, part))
     return found
 
 
-def merge(buckets: list[Bucket], factor: int) -> list[Bucket]:
+def merge(buckets: Sequence[Bucket], factor: int) -> list[Bucket]:
     """Merge consecutive buckets."""
     found = []
     for start in range(0, len(buckets), factor):
-        group = buckets[start : start + factor]
-        known = [bucket for bucket in group if not math.isnan(bucket.mean)]
-        means, lows, highs = ([getattr(bucket, name) for bucket in known] for name in ("mean", "low", "high"))
-        found.append(_summarize(group[0].first, group[-1].last, means, lows, highs))
+        firsts, lasts, means, lows, highs = zip(*buckets[start : start + factor], strict=True)
+        found.append(_summarize(firsts[0], lasts[-1], means, lows, highs))
     return found
 
 
-def _summarize(first: float, last: float, means: list[float], lows: list[float], highs: list[float]) -> Bucket:
-    if not means:
+def _summarize(
+    first: float, last: float, means: Sequence[float], lows: Sequence[float], highs: Sequence[float]
+) -> Bucket:
+    total = sum(means)
+    if math.isfinite(total):  # the common case needs no search for values that are not finite
+        return Bucket(first, last, total / len(means), min(lows), max(highs))
+    known = [place for place, mean in enumerate(means) if math.isfinite(mean)]
+    if not known:
         return Bucket(first, last, math.nan, math.nan, math.nan)
-    return Bucket(first, last, sum(means) / len(means), min(lows), max(highs))
+    mean = math.fsum(means[place] / len(known) for place in known)  # the total of huge values may be infinite
+    return Bucket(first, last, mean, min(lows[place] for place in known), max(highs[place] for place in known))
 
 
-def build_levels(curve: Curve) -> list[list[Bucket]]:
-    """Return the levels to store, finest first; none for a curve that can be plotted directly."""
-    if len(curve) <= MAX_BUCKETS:
-        return []
-    levels = [bucketize(curve, FIRST_LEVEL)]
-    while len(levels[-1]) > MAX_BUCKETS // FACTOR:
+def bucket_size(points: int) -> int:
+    """Return the number of points per bucket of the finest level."""
+    return 1 if points <= MAX_BUCKETS else FIRST_LEVEL
+
+
+def build_levels(finest: list[Bucket]) -> list[list[Bucket]]:
+    """Return the levels above the finest one, and that one."""
+    levels = [finest]
+    while len(levels[-1]) > MAX_BUCKETS:
         levels.append(merge(levels[-1], FACTOR))
     return levels
-
-
-def levels_to_store(curves: Curves) -> Iterator[tuple[str, int, bytes]]:
-    """Yield `(name, level, packed buckets)` of the curves that the index stores; the names of clocks start with `#`."""
-    large = curves.size > LARGE_FILE
-    for name, curve in islice(curves.metrics.items(), MAX_METRICS):
-        for level, buckets in enumerate(build_levels(curve) or ([to_buckets(curve)] if large else [])):
-            yield name, level, pack(buckets)
-    for name, curve in curves.clocks.items() if large else ():
-        yield f"#{name}", 0, pack(to_buckets(curve))
 
 
 def to_buckets(curve: Curve) -> list[Bucket]:
@@ -208,7 +139,18 @@ def to_buckets(curve: Curve) -> list[Bucket]:
     return bucketize(curve, max(1, math.ceil(len(curve) / MAX_BUCKETS)))
 
 
-def pack(buckets: list[Bucket]) -> bytes:
+def complete_epochs(ends: Sequence[Bucket], updates: int) -> list[Bucket]:
+    """Add the last epoch to the ends of all others, for a run with that many updates; it may be incomplete."""
+    before = ends[-2].last if len(ends) > 1 else 0.0
+    start, done = (ends[-1].last, ends[-1].high) if ends else (0.0, 0.0)
+    if updates <= start:
+        return list(ends)
+    usual = start - before
+    value = done + (min(1.0, (updates - start) / usual) if usual > 0 else 1.0)
+    return [*ends, Bucket(updates, updates, value, value, value)]
+
+
+def pack(buckets: Sequence[Bucket]) -> bytes:
     return array("d", [value for bucket in buckets for value in bucket]).tobytes()
 
 

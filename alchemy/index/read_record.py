@@ -10,11 +10,11 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from alchemy.errors import AlchemyError
 from alchemy.files import read_bytes
-from alchemy.index.curves import MAX_METRICS, Curve, Curves, levels_to_store, read_curves
+from alchemy.index.metric_entries import MetricEntries, Summary, read_metric_entries
 from alchemy.index.schema import LONGEST_NAME, make_storable
 from alchemy.index.words import split_words
 from alchemy.records.failure import Cause, find_cause, read_traceback
@@ -37,9 +37,16 @@ class Entry:
 
     fields: dict[str, Any]
     config: dict[str, tuple[float | None, str]] = field(default_factory=dict)
-    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    levels: list[tuple[str, int, bytes]] = field(default_factory=list)  # (metric, level, packed buckets)
+    metrics: dict[str, Summary] = field(default_factory=dict)
+    levels: list[tuple[str, int, int, bytes]] = field(default_factory=list)  # (metric, level, points, packed buckets)
     words: list[str] = field(default_factory=list)
+
+
+class Known(NamedTuple):
+    """What the index knows about a running record: the process that writes to it (pid, start, gen), and its metrics."""
+
+    process: tuple[int | None, int | None, int]
+    metrics: MetricEntries
 
 
 def stamp_of(folder: str) -> str:
@@ -60,8 +67,11 @@ def _stamp_files(folder: str, names: Iterable[str]) -> str:
     return ",".join(parts)
 
 
-def read_record(folder: Path, site: str = "") -> Entry:
-    """Read a record; a record that cannot be read becomes an entry with a `problem`."""
+def read_record(folder: Path, site: str = "", known: Known | None = None) -> Entry:
+    """Read a record; a record that cannot be read becomes an entry with a `problem`.
+
+    If the same process still writes to the record, only the new lines of its metrics are read.
+    """
     stamp = stamp_of(str(folder))
     try:
         info = read_info(folder) if (folder / INFO).exists() else _old_info(folder)
@@ -73,10 +83,12 @@ def read_record(folder: Path, site: str = "") -> Entry:
     config, found = _read_config(folder)
     text = read_text(folder)
     readme = parse(text)
-    curves, trouble = _read_metrics(folder)
     best = info.get("best") if isinstance(info.get("best"), dict) else None
     best = best or {}
-    metrics = _summarize(curves, _whole(best.get("update")))
+    same = known is not None and known.process == (info.get("pid"), info.get("pid_started"), info.get("gen"))
+    metrics, trouble = _read_metrics(
+        folder, _whole(best.get("update")), known.metrics if known is not None and same else None
+    )
     purpose = readme.purpose or _text(info.get("purpose"))
     started, ended = _seconds(info.get("started")), _seconds(info.get("ended"))
     beat = _seconds(info.get("heartbeat"))
@@ -117,16 +129,18 @@ def read_record(folder: Path, site: str = "") -> Entry:
         "best_metric": _text(best.get("metric")),
         "best_value": _number(best.get("value")),
         "best_update": _whole(best.get("update")),
-        "updates": curves.updates,
-        "metrics_bytes": curves.size,
+        "updates": metrics.updates,
+        "metrics_bytes": metrics.size,
+        "metrics_lines": metrics.lines,
+        "mark_bytes": metrics.mark.size,
+        "mark_lines": metrics.mark.lines,
         "cause": _text(cause.text),
         "signature": cause.signature,
         "problem": problem or trouble,
     }
     for name in ("title", "purpose", "tags", "notes", "cmd", "signature"):
         fields[name] = _text(fields[name])
-    entry = Entry(fields, config, metrics)
-    entry.levels += levels_to_store(curves)
+    entry = Entry(fields, config, metrics.summaries, metrics.pack_levels())
     entry.words = split_words(_searchable(fields, config, f"{text}\n{trace}"))
     return entry
 
@@ -184,38 +198,14 @@ def _read_config(folder: Path) -> tuple[dict[str, tuple[float | None, str]], dic
     return values, found
 
 
-def _read_metrics(folder: Path) -> tuple[Curves, str]:
+def _read_metrics(folder: Path, best_update: int | None, known: MetricEntries | None) -> tuple[MetricEntries, str]:
     path = folder / "metrics.jsonl"
     try:
-        return read_curves(path), ""
+        return read_metric_entries(path, best_update, known), ""
     except FileNotFoundError:
-        return Curves({}, 0, 0, 0, 0.0), ""
+        return MetricEntries(), ""
     except OSError as error:
-        return Curves({}, 0, 0, 0, 0.0), f"{path} cannot be read: {error.strerror or error}"
-
-
-def _summarize(curves: Curves, best_update: int | None) -> dict[str, dict[str, Any]]:
-    found = {}
-    for name, curve in list(curves.metrics.items())[:MAX_METRICS]:
-        finite = [value for value in curve.values if math.isfinite(value)]
-        found[name] = {
-            "last": _finite(curve.values[-1]),
-            "at_best": _finite(_value_at(curve, best_update)),
-            "lowest": min(finite, default=None),
-            "highest": max(finite, default=None),
-            "points": len(curve),
-        }
-    return found
-
-
-def _value_at(curve: Curve, update: int | None) -> float:
-    """Return the last value logged up to an update; without an update, the last value."""
-    if update is None:
-        return curve.values[-1]
-    for place in range(len(curve) - 1, -1, -1):
-        if curve.updates[place] <= update:
-            return curve.values[place]
-    return math.nan
+        return MetricEntries(), f"{path} cannot be read: {error.strerror or error}"
 
 
 def _old_info(folder: Path) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError, IndexFailed, did_you_mean
-from alchemy.index.curves import MAX_BUCKETS, Bucket, Curves, read_curves, to_buckets, unpack
+from alchemy.index.curves import MAX_BUCKETS, Bucket, Curves, complete_epochs, to_buckets, unpack
 from alchemy.index.filters import TIME_FIELDS, compile_filter
+from alchemy.index.read_curves import read_curves
 from alchemy.index.settings import Settings, load_settings
 from alchemy.index.short_ids import unique_prefix
 from alchemy.index.store import Store, open_store
@@ -97,7 +98,7 @@ class RecordIndex:
         self._store, self.settings, self.roots = store, settings, tuple(roots)
         self.changes = Changes()
         self._names: dict[str, int] | None = None
-        self._last_curves: tuple[str, Curves] = ("", Curves({}, 0, 0, 0, 0.0))
+        self._last_curves: tuple[str, Curves] = ("", Curves())
 
     @classmethod
     @contextlib.contextmanager
@@ -260,6 +261,8 @@ class RecordIndex:
         buckets = self._stored_curve(row, f"#{name}")
         if not buckets and name in (clocks := self._read_curves(row).clocks):
             buckets = to_buckets(clocks[name])
+        if name == "epoch":
+            buckets = complete_epochs(buckets, row.updates or 0)
         points = ((bucket.first, bucket.low, bucket.last, bucket.high) for bucket in buckets)
         return [point for first, low, last, high in points for point in ((first, low), (last, high))]
 
@@ -277,7 +280,7 @@ class RecordIndex:
             try:
                 self._last_curves = row.path, read_curves(row.folder / "metrics.jsonl")
             except OSError:
-                self._last_curves = row.path, Curves({}, 0, 0, 0, 0.0)
+                self._last_curves = row.path, Curves()
         return self._last_curves[1]
 
     def children(self, row: Row) -> list[Row]:

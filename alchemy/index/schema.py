@@ -5,7 +5,7 @@ Everything in them comes from record folders, so that a new version of the schem
 
 from __future__ import annotations
 
-VERSION = 5
+VERSION = 6
 
 # `site` is the machine that sees the path: a team may share one database. Times are seconds since the epoch.
 SCHEMA = (
@@ -20,7 +20,9 @@ SCHEMA = (
         gen INTEGER NOT NULL DEFAULT 0, cmd TEXT NOT NULL DEFAULT '', cfg_hash TEXT NOT NULL DEFAULT '',
         fold_hash TEXT NOT NULL DEFAULT '', code_hash TEXT NOT NULL DEFAULT '', git TEXT NOT NULL DEFAULT '',
         best_metric TEXT NOT NULL DEFAULT '', best_value DOUBLE PRECISION, best_update INTEGER, updates INTEGER,
-        metrics_bytes INTEGER NOT NULL DEFAULT 0, cause TEXT NOT NULL DEFAULT '', signature TEXT NOT NULL DEFAULT '',
+        metrics_bytes INTEGER NOT NULL DEFAULT 0, metrics_lines INTEGER NOT NULL DEFAULT 0,
+        mark_bytes INTEGER NOT NULL DEFAULT 0, mark_lines INTEGER NOT NULL DEFAULT 0,
+        cause TEXT NOT NULL DEFAULT '', signature TEXT NOT NULL DEFAULT '',
         problem TEXT NOT NULL DEFAULT '', UNIQUE (site, path)
     )""",
     "CREATE INDEX records_by_name ON records (name)",
@@ -41,8 +43,8 @@ SCHEMA = (
     "CREATE INDEX metrics_by_name ON metrics (metric)",
     # the buckets of a long curve at one level of detail, packed: see alchemy/index/curves.py
     """CREATE TABLE curves (
-        record INTEGER NOT NULL, metric INTEGER NOT NULL, level INTEGER NOT NULL, data BLOB NOT NULL,
-        PRIMARY KEY (record, metric, level)
+        record INTEGER NOT NULL, metric INTEGER NOT NULL, level INTEGER NOT NULL, points INTEGER NOT NULL,
+        data BLOB NOT NULL, PRIMARY KEY (record, metric, level)
     )""",
 )
 

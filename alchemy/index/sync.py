@@ -8,10 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from alchemy.index.read_record import Entry, read_record, stamp_of, unreadable
+from alchemy.index.curves import Mark, unpack
+from alchemy.index.metric_entries import MetricEntries, Series, Summary
+from alchemy.index.read_record import Entry, Known, read_record, stamp_of, unreadable
 from alchemy.index.schema import LONGEST_PATH, make_storable
 from alchemy.index.store import Store
 from alchemy.records.status import INFO, status_of
@@ -96,7 +99,10 @@ def synchronize(store: Store, roots: Sequence[Path], *, progress: Progress | Non
     changed = [path for path, stamp in stamps.items() if stamp and known.get(path, ("",))[0] != stamp]
     gone = [path for path in known if not stamps[path]]
     running = [path for path, (stamp, status) in known.items() if status == "running" and stamp == stamps[path]]
-    entries, done = _read_all(changed, site), 0
+    growing = [path for path in changed if known.get(path, ("", ""))[1] == "running"]
+    others = [path for path in changed if path not in set(growing)]
+    entries = chain(_read_all(others, site), (_read(path, site, _load_known(store, path)) for path in growing))
+    done = 0
     while batch := _take_batch(entries):
         with store.transaction():
             writer = _Writer(store, site)
@@ -172,11 +178,30 @@ def _send_entries(target: connection.Connection, paths: Sequence[str], site: str
             target.send(_read(path, site))
 
 
-def _read(path: str, site: str) -> Entry:
+def _read(path: str, site: str, known: Known | None = None) -> Entry:
     try:
-        return read_record(Path(path), site)
+        return read_record(Path(path), site, known)
     except Exception as error:  # whatever a record contains, it must not hide the others
         return unreadable(Path(path), site, error)
+
+
+def _load_known(store: Store, path: str) -> Known | None:
+    """Return what the index knows about the metrics of a running record; None if its file is small."""
+    sql = "SELECT id, pid, pid_started, gen, metrics_lines, metrics_bytes, mark_lines, mark_bytes, updates, best_update"
+    params = {"site": store.site, "path": path}
+    for number, pid, start, gen, lines, size, mark_lines, mark_bytes, updates, best in store.query(
+        f"{sql} FROM records WHERE site = :site AND path = :path", params
+    ):
+        sql = "SELECT n.name, s.points, s.data FROM curves s JOIN names n ON n.id = s.metric "
+        rows = store.query(f"{sql} WHERE s.record = :id AND s.level = 0", {"id": number})
+        series = {name: Series(points, unpack(data)) for name, points, data in rows}
+        sql = "SELECT n.name, m.last, m.at_best, m.lowest, m.highest, m.points FROM metrics m "
+        rows = store.query(f"{sql} JOIN names n ON n.id = m.metric WHERE m.record = :id", {"id": number})
+        summaries = {name: Summary(*values) for name, *values in rows}
+        mark = Mark(mark_lines, mark_bytes)
+        if series:
+            return Known((pid, start, gen), MetricEntries(summaries, series, lines, size, updates, mark, best))
+    return None
 
 
 class _Writer:
@@ -207,13 +232,17 @@ class _Writer:
         store.write_many(
             "INSERT INTO metrics (metric, record, last, at_best, lowest, highest, points) "
             "VALUES (:metric, :record, :last, :at_best, :lowest, :highest, :points)",
-            [{"metric": self._name(name), "record": number, **values} for name, values in entry.metrics.items()],
+            [
+                {"metric": self._name(name), "record": number, **summary._asdict()}
+                for name, summary in entry.metrics.items()
+            ],
         )
         store.write_many(
-            "INSERT INTO curves (record, metric, level, data) VALUES (:record, :metric, :level, :data)",
+            "INSERT INTO curves (record, metric, level, points, data) "
+            "VALUES (:record, :metric, :level, :points, :data)",
             [
-                {"record": number, "metric": self._name(name), "level": level, "data": data}
-                for name, level, data in entry.levels
+                {"record": number, "metric": self._name(name), "level": level, "points": points, "data": data}
+                for name, level, points, data in entry.levels
             ],
         )
         store.put_words(number, entry.words)
