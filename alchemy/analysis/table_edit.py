@@ -10,7 +10,7 @@ from alchemy.analysis.table_files import TableFile, parse_table, read_table, sho
 from alchemy.config.line_numbers import Path as KeyPath
 from alchemy.config.line_numbers import Scan, scan_toml
 from alchemy.config.toml_reader import parse_toml
-from alchemy.config.toml_writer import format_inline
+from alchemy.config.toml_writer import format_inline, is_same
 from alchemy.config.values import quote_key
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import write_atomic
@@ -86,7 +86,7 @@ def _write(path: Path, text: str, wanted: dict[str, Any]) -> None:
         found = parse_toml(text, shorten_path(path)).data
     except AlchemyError:
         found = {}
-    if found != wanted:
+    if not is_same(found, wanted):
         hint = "write the rows as [[rows]] and their cells as cells.NAME = .."
         raise AlchemyError(f"{shorten_path(path)} cannot be edited automatically", hint=hint)
     parse_table(text, path)

@@ -161,7 +161,8 @@ def find_table(name: str) -> Path:
         return Path(name)
     known = {path.stem: path for path in list_tables()}
     if name not in known:
-        hint = did_you_mean(name, known) or f"`alchemy table new {name}` creates {FOLDER}/{name}.toml"
+        new = f"`alchemy table new {name}` creates {FOLDER}/{name}.toml" if _NAME.fullmatch(name) else ""
+        hint = did_you_mean(name, known) or new or "`alchemy table ls` lists the tables of the project"
         raise AlchemyError(f"there is no table {name!r}", hint=hint)
     return known[name]
 

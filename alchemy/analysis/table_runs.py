@@ -71,13 +71,13 @@ class TableRuns:
         return self._load({number for group in self._groups if numbers & group for number in group})
 
     def values(self, rows: list[Row], metric: str, where: str) -> list[Value]:
-        """Return the value of a metric, or of another column of `alchemy ls`, for each run."""
+        """Return the value of a metric, or of another column of `alchemy ls`, for each run; [] if no run has it."""
         try:
             get = Values(self.index, rows).getter(metric)
         except UnknownColumn as error:
             if self.has_records:
                 self.warn(error.problem.message, where, error.problem.hint)
-            return [None] * len(rows)
+            return []
         return [get(row) for row in rows]
 
     def warn_if_mixed(self, rows: list[Row], cell: str, where: str) -> None:

@@ -85,7 +85,7 @@ def build_table(file: TableFile, index: RecordIndex) -> ResultTable:
     for row in runs.rows:
         for name in row.cells.keys() - known:  # with `columns_by`, columns are known only now
             runs.warn(f"there is no column {name!r}", row.cells[name].where, did_you_mean(name, known))
-    if not runs.has_records and not saved and any(map(runs.has_filter, runs.rows)):
+    if not runs.has_records and not saved and (file.spec.rows_by or any(map(runs.has_filter, runs.rows))):
         runs.warn(f"there are no records below {', '.join(map(str, index.roots))}", file.locate())
     return ResultTable(file, runs.rows, runs.columns, cells, runs.list_warnings())
 
@@ -129,10 +129,11 @@ class _Builder:
 
     def _summarize(self, rows: list[Row], options: Options, name: str, where: str) -> Cell:
         values = self.runs.values(rows, options.metric, where) if rows else []
-        known = [(row.name, value) for row, value in zip(rows, values, strict=True) if value is not None]
-        if known and len(known) < len(rows):
+        known = [(row.name, value) for row, value in zip(rows, values) if value is not None]
+        if len(known) < len(values):
             hint = "`alchemy test RECORD` evaluates a run" if options.metric.startswith("test/") else ""
-            self.runs.warn(f"{len(rows) - len(known)} of {len(rows)} runs lack {options.metric}", where, hint, name)
+            lacking = f"{len(rows) - len(known)} of {len(rows)} runs have no finite value of {options.metric}"
+            self.runs.warn(lacking, where, hint, name)
         cell = summarize_runs([value for _, value in known], options)
         return replace(cell, kind="computed" if known else "", runs=tuple(run for run, _ in known))
 
@@ -148,7 +149,7 @@ class _Builder:
         """Return why a cell is stale: newer runs fit that it does not show; or an empty string."""
         newer = [row for row in rows if (row.started or 0.0) > newest and row.name not in shown]
         values = self.runs.values(newer, options.metric, where) if newer else []
-        names = [row.name for row, value in zip(newer, values, strict=True) if value is not None]
+        names = [row.name for row, value in zip(newer, values) if value is not None]
         if len(names) > 1:
             return f"{len(names)} newer runs fit, such as {names[0]}"
         return f"a newer run fits: {names[0]}" if names else ""
@@ -167,9 +168,9 @@ def collect_results(file: TableFile, index: RecordIndex) -> Results:
             rows = runs.linked(given)[0] if any(given.records) else runs.fitting(row, column)
             values = {name: runs.values(rows, name, row.where) for name in metrics} if rows else {}
             saved = [
-                describe_run(run, {name: value[place] for name, value in values.items()}, index)
+                describe_run(run, {name: value[place] for name, value in values.items() if value}, index)
                 for place, run in enumerate(rows)
-                if isinstance(values[metric][place], float)
+                if values[metric] and isinstance(values[metric][place], float)
             ]
             if saved:
                 found[row.name, column.name] = sorted(saved, key=lambda run: (len(run.seed), run.seed, run.started))
