@@ -1,4 +1,4 @@
-"""The trust store: digests of record configs that the user has written or decided to trust.
+"""The trust store: digests of the configs and code of records that the user has written or decided to trust.
 
 The store is a file in the user's home directory with one digest and path per line. If the store is
 damaged or others can write to it, nothing is trusted. If it cannot be written, the run continues with a warning.
@@ -14,9 +14,9 @@ from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
-from alchemy.files import write_atomic
+from alchemy.files import hash_file, write_atomic
 
-CONFIG, INFO = "cfg.toml", "record.json"
+CONFIG, INFO, BACKUP = "cfg.toml", "record.json", "backup"
 # expected next to record.json, because a file with that name alone may be user data
 _SIBLINGS = (CONFIG, "run.log", "state", "checkpt", "backup", "metrics.jsonl", "ledger.jsonl")
 _OLD = (CONFIG, "run.log", "checkpt")  # records from 0.x have no record.json
@@ -35,6 +35,28 @@ def store() -> Path | None:
 
 def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def digest_of_folder(folder: str | Path) -> str:
+    """Return a digest of the names and contents of everything in a folder, including cached bytecode."""
+    digest = hashlib.sha256(b"folder\n")
+    for place, names, files in os.walk(folder):
+        names.sort()
+        for name in sorted((*names, *files)):
+            path = os.path.join(place, name)
+            if os.path.islink(path):
+                content = f"link {os.readlink(path)}"
+            else:
+                content = "folder" if name in names else _hash_any(path)
+            digest.update(f"{os.path.relpath(path, folder)!r} {content!r}\n".encode())
+    return digest.hexdigest()
+
+
+def _hash_any(path: str) -> str:
+    try:
+        return hash_file(path)
+    except OSError:  # not a regular file, or not readable: it cannot be imported either
+        return "unreadable"
 
 
 def is_trusted(digest: str) -> bool:
@@ -97,7 +119,10 @@ def record_of(path: str | Path) -> str:
 
 
 def untrusted_record(path: str | Path) -> str:
-    """Return the record folder that contains a path if its config is not trusted, or an empty string."""
+    """Return the record folder that contains a path if it is not trusted, or an empty string.
+
+    A record is trusted if its config is; for a path in its backup, that code must be trusted too.
+    """
     folder = record_of(path)
     if not folder:
         return ""
@@ -105,7 +130,11 @@ def untrusted_record(path: str | Path) -> str:
         content = Path(folder, CONFIG).read_bytes() if Path(folder, CONFIG).is_file() else b""
     except OSError:
         content = b""
-    return "" if content and is_trusted(digest_of(content)) else folder
+    if not content or not is_trusted(digest_of(content)):
+        return folder
+    backup = os.path.join(folder, BACKUP)
+    inside = f"{os.path.realpath(path)}{os.sep}".startswith(f"{backup}{os.sep}")
+    return folder if inside and os.path.isdir(backup) and not is_trusted(digest_of_folder(backup)) else ""
 
 
 def _is_record(folder: Path) -> bool:

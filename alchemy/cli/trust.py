@@ -64,21 +64,26 @@ def _configs(name: str) -> list[Path]:
 
 def _update_trust(config: Path, args: argparse.Namespace) -> dict[str, Any]:
     from alchemy.config.formats import content_of, read_file
-    from alchemy.trust import digest_of, distrust, entries, is_trusted, store, trust
+    from alchemy.trust import BACKUP, CONFIG, digest_of, digest_of_folder, distrust, entries, is_trusted, store, trust
 
-    digest = digest_of(content_of(str(config)))
-    row = {"config": str(config), "digest": digest, "names": []}
+    digests = {digest_of(content_of(str(config))): config}
+    backup = config.with_name(BACKUP)
+    if config.name == CONFIG and backup.is_dir():
+        digests[digest_of_folder(backup)] = backup
+    row = {"config": str(config), "digest": next(iter(digests)), "names": []}
     if args.remove:
-        distrust([digest])
+        distrust(digests)
         return row | {"status": "not trusted"}
-    if is_trusted(digest):
+    if all(map(is_trusted, digests)):
         return row | {"status": "already trusted"}
     if store() is None:
         raise AlchemyError("no home directory for the trust store", hint="set HOME or XDG_CONFIG_HOME")
     read_file(str(config))  # raises an error if it is not a config
     names = _untrusted_settings(config, args.user_dir)
-    trust(digest, config)
-    if digest not in entries():
+    names += [f"the code in {backup}" for path in digests.values() if path == backup]
+    for digest, path in digests.items():
+        trust(digest, path)
+    if not all(digest in entries() for digest in digests):
         raise AlchemyError(f"cannot use the trust store {store()}", hint="it must be a file that only you can write to")
     return row | {"status": "trusted; these settings need trust:" if names else "trusted", "names": names}
 

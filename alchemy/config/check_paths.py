@@ -10,6 +10,7 @@ from alchemy.annotations import names_path
 from alchemy.config.part_slots import Layout, Slot
 from alchemy.errors import Problem, did_you_mean
 from alchemy.optional_packages import explain_missing, is_installed, package_of_file
+from alchemy.trust import record_of
 
 _NAMES = ("path", "paths", "file", "files", "datapipe")
 _ENDINGS = ("_path", "_paths", "_file", "_files")
@@ -22,9 +23,10 @@ _SUFFIXES = {
 
 def check_paths(layout: Layout) -> Iterator[Problem]:
     """Yield a problem for each missing file or folder that a part reads."""
+    from_record = any(map(record_of, layout.sources.roots))  # Backup copies the code of the record, not its paths
     for slot in layout.slots:
         if slot.is_a("Backup"):
-            yield from _check_backup(slot)
+            yield from () if from_record else _check_backup(slot)
         elif not slot.is_a("FileLogger"):
             for key, value in slot.table.items():
                 yield from _check_key(slot, key, value)

@@ -11,12 +11,16 @@ from types import ModuleType
 
 from alchemy.errors import AlchemyError, is_library
 from alchemy.registry import own_packages, unregister_package
-from alchemy.trust import untrusted_record
+from alchemy.trust import record_of, untrusted_record
 
 
 def import_roots(user_dir: str = "src") -> list[str]:
-    """Return the folders for imports such as `src.model`: the parent of `user_dir`, and the working directory."""
-    return list(dict.fromkeys((os.path.dirname(os.path.abspath(user_dir)), os.getcwd())))
+    """Return the folders for imports such as `src.model`: the parent of `user_dir`, and the working directory.
+
+    Code in a record is imported from there alone: the working directory may have another version of it.
+    """
+    parent = os.path.dirname(os.path.abspath(user_dir))
+    return [parent] if record_of(user_dir) else list(dict.fromkeys((parent, os.getcwd())))
 
 
 def add_to_path(user_dir: str = "src") -> None:
@@ -33,6 +37,8 @@ def add_to_path(user_dir: str = "src") -> None:
         if untrusted_record(below) == os.path.realpath(below):
             hint = "remove the file or move the record: Python would import this folder as a package"
             raise AlchemyError(f"the record {below} has an __init__.py", hint=hint)
+    if record_of(user_dir):
+        _remove_working_directory()
     for folder in reversed(import_roots(user_dir)):
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
@@ -40,6 +46,13 @@ def add_to_path(user_dir: str = "src") -> None:
     package = os.path.basename(os.path.abspath(user_dir))
     own_packages.add(package)
     _unload_others(package, import_roots(user_dir))
+
+
+def _remove_working_directory() -> None:
+    """Keep Python from importing modules in the working directory, unless it contains this package."""
+    here = os.getcwd()
+    if not os.path.samefile(here, Path(__file__).parents[2]):
+        sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
 
 
 def imported_files(user_dir: str = "src") -> dict[str, Path]:

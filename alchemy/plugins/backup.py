@@ -14,6 +14,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import replace_folder
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.secret_files import secret_reason
+from alchemy.trust import BACKUP, digest_of_folder, record_of, trust
 
 # version history and caches
 IGNORED = (
@@ -42,7 +43,11 @@ class Backup(AlchemyPlugin):
 
     def __init__(self, *, paths: list[str], ignore: list[str] = []) -> None:
         super().__init__()
-        sources = [_find_source(name) for name in paths]
+        if record := record_of(self.run.symbols.try_get_global("user_dir") or "src"):  # the code is from this record
+            sources = sorted(Path(record, BACKUP).glob("*"))
+            paths = [source.name for source in sources]
+        else:
+            sources = [_find_source(name) for name in paths]
         folder = self.run.record_dir
         if folder is None:
             return
@@ -59,7 +64,8 @@ class Backup(AlchemyPlugin):
                     shutil.copy2(source, target)
 
         # replace the folder as a whole, so as not to write through a link in the backup of a resumed record
-        replace_folder(folder / "backup", copy)
+        replace_folder(folder / BACKUP, copy)
+        trust(digest_of_folder(folder / BACKUP), folder / BACKUP)
         if skipped:
             logger.warning("not backed up, because they contain secrets: {}", ", ".join(sorted(skipped)))
 
