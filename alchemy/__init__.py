@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from alchemy.lazy import lazy
 
 if TYPE_CHECKING:
+    from alchemy.analysis.record_set import records as records  # what calling the package `records` returns
     from alchemy.config.load import prepare_cfg as prepare_cfg
     from alchemy.context import Run as Run
     from alchemy.context import current_run as current_run
@@ -40,6 +41,7 @@ __getattr__, __dir__ = lazy(
         "AlchemyModel": "model",
         "AlchemyOptimizer": "optim",
         "load": "predictor",
+        "records": "records",
         "RunResult": "result",
         "resume": "resuming",
         "AlchemyRunner": "runner",

@@ -10,6 +10,8 @@ from typing import Any
 def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package; `homes` maps each name to its submodule.
 
+    A name that is its own home stands for the submodule itself.
+
     >>> fetch, names = lazy("alchemy", {"did_you_mean": "errors"})
     >>> fetch("did_you_mean")("epoch", ["epochs"]), names()
     ("did you mean 'epochs'?", ['did_you_mean'])
@@ -18,6 +20,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
     def fetch(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        home = importlib.import_module(f"{package}.{homes[name]}")
+        return home if homes[name] == name else getattr(home, name)
 
     return fetch, lambda: sorted(homes)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from alchemy.lazy import lazy
 
@@ -26,3 +29,16 @@ __getattr__, __dir__ = lazy(
         "Ledger": "ledger",
     },
 )
+
+
+class _CallableModule(ModuleType):
+    """Makes `alchemy.records("records")` find records, although `alchemy.records` is this package.
+
+    The function is in `analysis`, which imports this package: it is loaded by name, when it is called.
+    """
+
+    def __call__(self, *folders: Any, **options: Any) -> Any:
+        return import_module("alchemy.analysis.record_set").records(*folders, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule
