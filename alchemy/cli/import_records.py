@@ -49,8 +49,8 @@ def _main(args: argparse.Namespace) -> int:
         names = ", ".join(done.existing)
         print(printable(f"left out, since records with these ids exist already: {names}"), file=sys.stderr)
     if untrusted:
-        what = "this record is" if len(untrusted) == 1 else f"{len(untrusted)} of these records are"
-        print(f"{what} not yours: read its cfg.toml before you `alchemy trust` it", file=sys.stderr)
+        what = "a config that you have not trusted" if len(untrusted) == 1 else f"{len(untrusted)} untrusted configs"
+        print(f"{what}: read cfg.toml, then `alchemy trust` the record to use it", file=sys.stderr)
     return 0
 
 

@@ -1,8 +1,8 @@
 """Pack records into one archive.
 
 An archive is a tar file, compressed with gzip if its name ends in `.gz` or `.tgz`. It contains the regular files of the
-records as `<id>/<path>`. The last member, `manifest.json`, lists the size and hash of every file; a file that is a hard
-link to another one is stored once.
+records as `<id>/<path>`; hard links stay hard links. The last member, `manifest.json`, lists the size and hash of every
+file, and the links.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def _add_record(tar: tarfile.TarFile, record: Path, checkpoints: bool) -> dict[s
     for file in _select(record, checkpoints):
         if file.links > 1 and file.inode in first:
             links[file.name] = first[file.inode]
+            _add_link(tar, f"{record.name}/{file.name}", f"{record.name}/{first[file.inode]}")
             continue
         first[file.inode] = file.name
         with open_to_read(record / file.name) as content:
@@ -121,6 +122,12 @@ def _add(tar: tarfile.TarFile, name: str, content: _Readable, size: int, modifie
     member = tarfile.TarInfo(name)
     member.size, member.mtime, member.mode = size, int(modified), 0o644
     tar.addfile(member, content)
+
+
+def _add_link(tar: tarfile.TarFile, name: str, first: str) -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname, member.mode = tarfile.LNKTYPE, first, 0o644
+    tar.addfile(member)
 
 
 class _Readable(Protocol):

@@ -1,7 +1,8 @@
 """Unpack an archive of records that may come from anywhere: nothing in it can write outside its folder.
 
-Only regular files with plain relative names are accepted. Everything is unpacked into a temporary folder, and compared
-with the manifest; then the records are moved into place. A record that exists already is never overwritten.
+Only regular files with plain relative names, and hard links to them, are accepted. Everything is unpacked into a
+temporary folder and compared with the manifest; then the records are moved into place. A record that exists already is
+never overwritten.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, NamedTuple
 
 from alchemy.errors import AlchemyError
 from alchemy.files import open_to_read, parse_json, readable_size
@@ -30,11 +31,8 @@ BLOCK = 2**20
 FREE = 16 * 2**20  # bytes that stay free on the disk
 
 
-class BadArchive(AlchemyError):
-    """An archive that is damaged, or that tries something that an archive of records never does."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(f"not a valid archive of records: {message}")
+class BadArchive(Exception):
+    """An archive is damaged, or contains what an archive of records never contains."""
 
 
 @dataclass
@@ -60,6 +58,8 @@ def unpack_archive(path: Path, target: Path, known: Collection[str] = (), *, lar
                     done.added.append(target / name)
         finally:
             shutil.rmtree(room, ignore_errors=True)
+    except BadArchive as error:
+        raise AlchemyError(f"{path} is not a valid archive of records: {error}") from error
     except OSError as error:
         raise AlchemyError(f"cannot unpack {path}: {error.strerror or error}") from error
     return done
@@ -73,34 +73,52 @@ def _unpack(path: Path, room: Path, largest: int) -> list[str]:
         stream = _Limited(gzip.GzipFile(fileobj=raw) if magic == b"\x1f\x8b" else raw, largest)
         try:
             with tarfile.open(fileobj=stream, mode="r:") as tar:  # type: ignore[call-overload]
-                found, manifest = _write_members(tar, room)
+                members = _write_members(tar, room)
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
             raise BadArchive(str(error) or type(error).__name__) from error
-    entries = _read_manifest(manifest)
-    stated = {f"{name}/{file}": digest for name, entry in entries.items() for file, digest in entry["files"].items()}
-    if stated != found:
-        wrong = sorted({*stated, *found} - {name for name in found if stated.get(name) == found[name]})
-        raise BadArchive(f"{wrong[0]!r} is not as its manifest says")
-    for name, entry in entries.items():
-        _write_links(room / name, entry)
-    return list(entries)
+    files, links, ids = _read_manifest(members.manifest)
+    for found, stated in ((members.files, files), (members.links, links)):
+        if found != stated:
+            wrong = next(name for name in sorted({*found, *stated}) if found.get(name) != stated.get(name))
+            raise BadArchive(f"{wrong[:100]!r} is not as its manifest says")
+    return ids
 
 
-def _write_members(tar: tarfile.TarFile, room: Path) -> tuple[dict[str, tuple[int, str]], bytes]:
-    """Write the members to disk; return the size and hash of each, and the manifest."""
-    found: dict[str, tuple[int, str]] = {}
+class _Members(NamedTuple):
+    """The members of an archive: size and hash of each file, the links with their targets, and the manifest."""
+
+    files: dict[str, tuple[int, str]]
+    links: dict[str, str]
+    manifest: bytes
+
+
+def _write_members(tar: tarfile.TarFile, room: Path) -> _Members:
+    """Write the members to disk, up to the manifest, which is the last one."""
+    files: dict[str, tuple[int, str]] = {}
+    links: dict[str, str] = {}
     for member in tar:
-        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.sparse is not None:
-            raise BadArchive(f"{member.name!r} is not a regular file")
-        content = tar.extractfile(member)
-        assert content is not None
-        if member.name == MANIFEST:
-            return found, content.read(LARGEST_MANIFEST)
-        check_name(member.name)
-        if member.name in found or len(found) >= MAX_FILES:
-            raise BadArchive(f"{member.name!r} occurs twice" if member.name in found else "too many files")
-        found[member.name] = _write_file(content, room / member.name, member.mtime)
+        name = member.name
+        if name == MANIFEST and member.type == tarfile.REGTYPE:
+            return _Members(files, links, _content(tar, member).read(LARGEST_MANIFEST))
+        check_name(name)
+        if name in files or name in links or len(files) + len(links) >= MAX_FILES:
+            raise BadArchive("it has too many files" if name not in files | links else f"{name!r} occurs twice")
+        if member.type == tarfile.LNKTYPE:
+            if member.linkname not in files or member.linkname.partition("/")[0] != name.partition("/")[0]:
+                raise BadArchive(f"{name!r} is a link to {member.linkname[:100]!r}, which is not a file of the record")
+            _write_link(room / member.linkname, room / name)
+            links[name] = member.linkname
+        elif member.type == tarfile.REGTYPE and member.sparse is None:
+            files[name] = _write_file(_content(tar, member), room / name, member.mtime)
+        else:
+            raise BadArchive(f"{name!r} is not a regular file")
     raise BadArchive(f"it has no {MANIFEST}: was it cut off?")
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    content = tar.extractfile(member)
+    assert content is not None  # a regular file
+    return content
 
 
 def check_name(name: str) -> None:
@@ -127,38 +145,36 @@ def _write_file(content: IO[bytes], path: Path, modified: float) -> tuple[int, s
     return size, digest.hexdigest()
 
 
-def _read_manifest(data: bytes) -> dict[str, dict[str, Any]]:
-    """Return the entries of a manifest by record id, with `files: {name: (size, hash)}`."""
+def _write_link(first: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(first, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        shutil.copy2(first, path)
+
+
+def _read_manifest(data: bytes) -> tuple[dict[str, tuple[int, str]], dict[str, str], list[str]]:
+    """Return the files, links and record ids of a manifest, with names as in the archive."""
+    files: dict[str, tuple[int, str]] = {}
+    links: dict[str, str] = {}
+    ids: list[str] = []
     try:
         manifest = parse_json(data.decode("utf-8"))
         if manifest["format"] != FORMAT:
-            raise BadArchive(f"it has format {manifest['format']!r}, expected {FORMAT}")
-        entries: dict[str, dict[str, Any]] = {}
+            raise BadArchive(f"it has format {str(manifest['format'])[:20]}, expected {FORMAT}")
         for entry in manifest["records"]:
-            files = {str(name): (file["bytes"], file["sha256"]) for name, file in entry["files"].items()}
-            links = {str(name): str(first) for name, first in entry["links"].items()}
-            entries[str(entry["id"])] = {"files": files, "links": links}
+            own = entry["id"]
+            is_record = INFO in entry["files"] or "cfg.toml" in entry["files"]
+            if not isinstance(own, str) or "/" in own or own in ids or not is_record:
+                raise BadArchive(f"{str(own)[:100]!r} is not a record")
+            ids.append(own)
+            files |= {f"{own}/{name}": (file["bytes"], file["sha256"]) for name, file in entry["files"].items()}
+            links |= {f"{own}/{name}": f"{own}/{first}" for name, first in entry["links"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadArchive(f"{MANIFEST} is damaged: {error}") from error
-    for name, entry in entries.items():
-        if INFO not in entry["files"] and "cfg.toml" not in entry["files"]:
-            raise BadArchive(f"{name!r} is not a record")
-    return entries
-
-
-def _write_links(record: Path, entry: Mapping[str, Any]) -> None:
-    """Create the hard links of a record; they may only refer to its own files."""
-    for name, first in entry["links"].items():
-        check_name(f"{record.name}/{name}")
-        if first not in entry["files"]:
-            raise BadArchive(f"{name!r} is a link to {first!r}, which is not a file of the record")
-        (record / name).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(record / first, record / name)
-        except FileExistsError as error:
-            raise BadArchive(f"{name!r} occurs twice") from error
-        except OSError:  # a file system without hard links
-            shutil.copy2(record / first, record / name)
+    return files, links, ids
 
 
 class _Limited:
