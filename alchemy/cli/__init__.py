@@ -17,6 +17,7 @@ BROKEN_PIPE = 128 + 13  # 128 + SIGPIPE, the exit code that shells report
 COMMANDS = {
     "run": "run the experiments that configs describe",
     "resume": "resume an interrupted run, with bit-identical results",
+    "rerun": "repeat a run from its record and compare the results",
     "test": "evaluate a trained model on its test split",
     "predict": "write the predictions of a trained model",
     "generate": "translate the lines of a file with a trained model",
@@ -61,7 +62,6 @@ COMMANDS = {
 PLANNED = {
     "serve": "the dashboard",
     "web": "the dashboard",
-    "rerun": "repeating a run from its record",
     "report": "the HTML report of a run",
     "deploy": "serving a trained model",
     "sweep": "hyperparameter search",

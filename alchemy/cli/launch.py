@@ -1,4 +1,4 @@
-"""Check configs and start runs: shared by `run`, `test` and `predict`."""
+"""Check configs and start runs: shared by `run`, `rerun`, `test` and `predict`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from alchemy.errors import ConfigError, Problem
+from alchemy.errors import AlchemyError, ConfigError, Problem
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -27,6 +27,16 @@ def raise_on_errors(problems: Sequence[Problem]) -> None:
     """Raise all problems if any of them is an error. The run itself reports warnings."""
     if any(problem.error for problem in problems):
         raise ConfigError(list(problems))
+
+
+def check_secrets(documents: Sequence[Document]) -> None:
+    """Raise an error if a secret differs from the original value, which is masked in the record's config."""
+    from alchemy.config.secrets import changed_secrets
+
+    for document in documents:
+        for key in changed_secrets(document):
+            hint = f"use the value of the original run, or set {key} in a copy of the config"
+            raise AlchemyError(f"{key} differs from the secret masked in {document.path}", hint=hint)
 
 
 def start_runs(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> list[RunResult]:

@@ -50,7 +50,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.after_training import check_after_training, run_after_training
-    from alchemy.cli.launch import check_documents, raise_on_errors, start_runs
+    from alchemy.cli.launch import check_documents, check_secrets, raise_on_errors, start_runs
     from alchemy.cli.problems import print_problems
     from alchemy.cli.summary import exit_code, suggest_next, summarize
     from alchemy.config.load import expand
@@ -61,7 +61,7 @@ def _main(args: argparse.Namespace) -> int:
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     documents = expand(args.cfgs, all_variants=args.all, seeds=args.seeds, **options)
     add_to_path(args.user_dir)
-    _check_secrets(documents)
+    check_secrets(documents)
     problems = check_documents(documents, args)
     raise_on_errors(problems)
     verbs = ["test"] * args.test + ["predict"] * args.predict
@@ -129,16 +129,6 @@ def _check_options(args: argparse.Namespace) -> None:
         raise AlchemyError("--resume auto needs a record", hint="leave out --no-file, --fast-dev-run and --overfit")
     if args.background and args.pdb:
         raise AlchemyError("--pdb needs a terminal and cannot be combined with --background")
-
-
-def _check_secrets(documents: list[Document]) -> None:
-    """Raise an error if a secret differs from the original value, which is masked in the record's config."""
-    from alchemy.config.secrets import changed_secrets
-
-    for document in documents:
-        for key in changed_secrets(document):
-            hint = f"use the value of the original run, or set {key} in a copy of the config"
-            raise AlchemyError(f"{key} differs from the secret masked in {document.path}", hint=hint)
 
 
 def _check_devices(devices: list[int] | None) -> None:

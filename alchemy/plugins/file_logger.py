@@ -30,12 +30,11 @@ from alchemy.plugins.config_hash import config_hash, fold_hash, values_hash
 from alchemy.plugins.last_run_diff import compare_with_last
 from alchemy.plugins.log_sinks import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.records import Record
+from alchemy.records.environment import ENV_NAMES
 from alchemy.records.status import INFO
 from alchemy.records.symlinks import path_inside
-from alchemy.trust import CONFIG, digest_of, trust
+from alchemy.trust import CONFIG, digest_of, record_of, trust
 
-# environment variables that affect results; the others are not saved, since they may contain secrets
-ENV_NAMES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
 DIFFS = ("git.diff", "alchemy.diff")
 
 
@@ -88,7 +87,7 @@ class FileLogger(AlchemyPlugin):
         except OSError as error:
             raise AlchemyError(f"cannot write the record folder {folder}: {error}") from error
         logger.info("record: {}", folder)
-        if run.resume_from is None:
+        if run.resume_from is None and not record_of(self._user_dir):  # a rerun is compared with its record at the end
             compare_with_last(run.cfg, self.record.info, folder)
 
     def _create(self, log_dir: str, tag: str, sources: Sources) -> Record:

@@ -14,10 +14,11 @@ from alchemy.config.merge import format_brief
 from alchemy.config.secrets import MASK
 from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import hash_file, read_table
+from alchemy.files import hash_file
 from alchemy.launch.project_imports import find_file
 from alchemy.plugins.config_hash import values_hash
 from alchemy.plugins.file_logger import environment, hash_code, versions
+from alchemy.records.environment import read_environment
 from alchemy.records.status import read_info
 
 # keys that do not affect training results: `*` matches one name, `**` all remaining names
@@ -141,7 +142,7 @@ def _weight_changes(record: Path) -> Iterator[Change]:
 
 
 def _machine_changes(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
-    before = _read_environment(record / "env.json")
+    before = read_environment(record / "env.json")
     now = environment(dict(device_info))
     rows = {
         "device": (_device_type(before.get("device")), _device_type(now["device"]), True),
@@ -161,18 +162,6 @@ def _machine_changes(record: Path, device_info: Mapping[str, Any]) -> Iterator[C
     for name in sorted({*packages, *now["packages"]}) if before else ():
         if name not in versions() and packages.get(name) != now["packages"].get(name):
             yield Change(name, f"{packages.get(name, 'absent')} -> {now['packages'].get(name, 'absent')}", False)
-
-
-def _read_environment(path: Path) -> dict[str, Any]:
-    try:
-        content = read_table(path) if path.exists() else {}
-        for key in ("device", "packages"):
-            if not isinstance(content.get(key, {}), dict):
-                raise ValueError(f"its {key!r} is not a JSON object")
-    except (OSError, ValueError) as error:
-        hint = "restore it, or remove it to skip the comparison of machines"
-        raise AlchemyError(f"cannot read {path}: {error}", hint=hint) from error
-    return content
 
 
 def _device_type(device: Mapping[str, Any] | None) -> str:
