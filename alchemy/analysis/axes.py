@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+SMALLEST, LARGEST = 1e-100, 1e100  # more extreme values are drawn at the edge, so that nothing overflows
+
 
 class Axis(NamedTuple):
     """A range of values, shown on a linear or logarithmic scale."""
@@ -15,15 +17,15 @@ class Axis(NamedTuple):
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Return where a value lies: 0 at the lower end, 1 at the upper end; NaN if it cannot be shown.
+        """Return where a value lies: 0 at the lower end, 1 at the upper end, at most; NaN if it cannot be shown.
 
         >>> Axis(0, 10).place(5), Axis(1, 100, log=True).place(10)
         (0.5, 0.5)
         """
         if not math.isfinite(value) or (self.log and value <= 0):
             return math.nan
-        low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
-        return ((math.log10(value) if self.log else value) / 2 - low / 2) / (high / 2 - low / 2)  # halved: no overflow
+        low, high, own = map(math.log10, (self.low, self.high, value)) if self.log else (self.low, self.high, value)
+        return min(max((own - low) / (high - low), 0.0), 1.0)
 
 
 def fit_axis(values: Iterable[float], *, log: bool = False) -> Axis:
@@ -32,11 +34,15 @@ def fit_axis(values: Iterable[float], *, log: bool = False) -> Axis:
     >>> fit_axis([1.0, 3.0]), fit_axis([2.0]), fit_axis([])
     (Axis(low=1.0, high=3.0, log=False), Axis(low=1.0, high=3.0, log=False), Axis(low=0.0, high=1.0, log=False))
     """
-    known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    known = [
+        min(max(value, SMALLEST if log else -LARGEST), LARGEST)
+        for value in values
+        if math.isfinite(value) and (value > 0 or not log)
+    ]
     if not known:
         return Axis(1.0, 10.0, True) if log else Axis(0.0, 1.0)
     low, high = min(known), max(known)
-    if low == high or (high / 2 - low / 2) <= max(abs(low), abs(high)) * 1e-12:
+    if high - low <= max(abs(low), abs(high)) * 1e-12:
         reach = abs(low) / 2 or 1.0
         return Axis(low / 10, high * 10, True) if log else Axis(low - reach, high + reach)
     return Axis(low, high, log)
@@ -46,9 +52,9 @@ def pad(axis: Axis, share: float = 0.04) -> Axis:
     """Extend an axis at both ends by a share of its length."""
     if axis.log:
         factor = (axis.high / axis.low) ** share
-        return Axis(max(axis.low / factor, 5e-324), min(axis.high * factor, 1.7e308), True)
-    extra = (axis.high / 2 - axis.low / 2) * 2 * share
-    return axis if not math.isfinite(extra) else Axis(axis.low - extra, axis.high + extra)
+        return Axis(axis.low / factor, axis.high * factor, True)
+    extra = (axis.high - axis.low) * share
+    return Axis(axis.low - extra, axis.high + extra)
 
 
 def find_ticks(axis: Axis, count: int) -> list[float]:
@@ -60,22 +66,18 @@ def find_ticks(axis: Axis, count: int) -> list[float]:
     if axis.log and math.log10(axis.high) - math.log10(axis.low) >= 1:
         first, last = math.ceil(math.log10(axis.low) - 1e-9), math.floor(math.log10(axis.high) + 1e-9)
         stride = max(1, math.ceil((last - first) / max(count, 1)))
-        powers = [10.0**power for power in range(first, last + 1, stride) if -308 <= power <= 308]
+        powers = [10.0**power for power in range(first, last + 1, stride)]
         if len(powers) > 1:
             return powers
-    step = _round_step((axis.high / max(count, 1)) - (axis.low / max(count, 1)))
-    if step <= 0 or not math.isfinite(step):
-        return [axis.low]
+    step = _round_step((axis.high - axis.low) / max(count, 1))
     first, last = math.ceil(axis.low / step - 1e-9), math.floor(axis.high / step + 1e-9)
     found = [place * step for place in range(first, last + 1)] if last - first <= 4 * count + 4 else []
     digits = max(0, 1 - math.floor(math.log10(step)))
-    return [round(value, digits) if digits < 300 else value for value in found] or [axis.low, axis.high]
+    return [round(value, digits) for value in found] or [axis.low, axis.high]
 
 
 def _round_step(step: float) -> float:
     """Return the smallest of 1, 2, 5, 10, 20, .. that is not below a step."""
-    if step <= 0 or not math.isfinite(step):
-        return step
     power = 10.0 ** math.floor(math.log10(step))
     return next((factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9)), 10 * power)
 

@@ -74,10 +74,7 @@ class _Area:
         return LEFT + self.x_axis.place(value) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        share = self.y_axis.place(value)
-        return (
-            HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM) if math.isfinite(share) else math.nan
-        )
+        return HEIGHT - BOTTOM - self.y_axis.place(value) * (HEIGHT - TOP - BOTTOM)
 
     def points(self, xs: Sequence[float], ys: Sequence[float]) -> list[list[tuple[float, float]]]:
         """Return the coordinates of a curve, split at gaps."""

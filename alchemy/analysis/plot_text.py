@@ -111,8 +111,7 @@ def _connect(
 def _locate(canvas: _Braille | _Letters, x: float, y: float) -> tuple[int, int] | None:
     if not (math.isfinite(x) and math.isfinite(y)):
         return None
-    clipped = min(max(y, 0.0), 1.0)
-    return round(x * (canvas.width - 1)), round((1 - clipped) * (canvas.height - 1))
+    return round(x * (canvas.width - 1)), round((1 - y) * (canvas.height - 1))
 
 
 def _trace(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,69 @@
+"""Groups of runs, chosen by name or filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from alchemy.analysis.groups import build_groups, changed_keys, fold, select
+from alchemy.errors import AlchemyError
+from alchemy.index.record_index import RecordIndex
+from tests.analysis.fake_runs import write_run
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordIndex]:
+    """Two seeds of two learning rates, and a test."""
+    monkeypatch.chdir(tmp_path)
+    for number, (lr, seed) in enumerate([(0.1, 1), (0.1, 2), (0.2, 1), (0.2, 2)]):
+        write_run(tmp_path, number, {"dev/f1": 0.5 + number / 10}, {"optim": {"lr": lr}}, seed=seed)
+    write_run(tmp_path, 9, {"test/f1": 0.3}, kind="test", parent="2026-03-01_12-00-00.000000")
+    with RecordIndex.open() as found:
+        yield found
+
+
+def names(rows: list) -> list[str]:
+    return [row.name[11:13] for row in rows]
+
+
+def test_an_argument_is_a_record_or_a_filter(index: RecordIndex) -> None:
+    assert names(select(index, "last")) == ["15"]
+    assert names(select(index, "2026-03-01_13")) == ["13"]
+    assert names(select(index, "best(dev/f1, lr=0.1)")) == ["13"]
+    assert names(select(index, "lr=0.1")) == ["12", "13"]
+    assert names(select(index, "tag:demo best(dev/f1)>0.65")) == ["14", "15"]
+    assert names(select(index, "kind:test")) == ["21"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the record name is empty"),
+        ("2026", "'2026' matches 5 records"),
+        ("nothing", "record not found: 'nothing'"),
+        ("tag:nothing", "no training run matches it as a filter"),
+        ("lx=0.1", "no record has a config key or metric 'lx'"),
+        ("best(dev/f2)", "no record has a metric 'dev/f2'"),
+        ("lr=0.1 (", "expected a term"),
+    ],
+)
+def test_wrong_arguments(index: RecordIndex, text: str, message: str) -> None:
+    with pytest.raises(AlchemyError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        select(index, text)
+
+
+def test_seeds_are_added_on_request(index: RecordIndex) -> None:
+    one, other = build_groups(index, ["last", "lr=0.1"], seeds=True)
+    assert (one.label, other.label) == ("A", "B")
+    assert names(one.rows) == ["14", "15"] and one.seeds == ["1", "2"]
+    assert names(other.rows) == ["12", "13"]
+    with pytest.raises(AlchemyError, match="27 groups of runs are too many"):
+        build_groups(index, ["last"] * 27)
+
+
+def test_runs_fold_by_seed_and_only_other_keys_have_changed(index: RecordIndex) -> None:
+    groups = fold(select(index, "tag:demo") + select(index, "last"))
+    assert [names(group) for group in groups] == [["12", "13"], ["14", "15"]]
+    assert changed_keys(index, groups) == {"optim.lr": ["0.1", "0.2"]}
