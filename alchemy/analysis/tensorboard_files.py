@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import math
@@ -55,8 +56,10 @@ def export_record(row: Row, folder: Path) -> int:
                 count += 1
         os.replace(temp, path)
     except OSError as error:
-        temp.unlink(missing_ok=True)
         raise AlchemyError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temp.unlink(missing_ok=True)
     return count
 
 
