@@ -23,6 +23,7 @@ class TableRuns:
     def __init__(self, file: TableFile, index: RecordIndex) -> None:
         self.file, self.index = file, index
         self._warnings: dict[tuple[str, str], tuple[str, list[str]]] = {}  # message and hint -> place and cells
+        self._known: dict[int, Row] = {}  # runs that were loaded
         self.has_records = bool(index.query(limit=1))
         self._all = self._find(file.spec.filter, file.locate("filter"), kind="train")
         if self._all and "status" not in compile_filter(file.spec.filter, index).names:
@@ -72,13 +73,23 @@ class TableRuns:
 
     def values(self, rows: list[Row], metric: str, where: str) -> list[Value]:
         """Return the value of a metric, or of another column of `alchemy ls`, for each run; [] if no run has it."""
+        own = self._values if all(row.id in self._fitting for row in rows) else Values(self.index, rows)
         try:
-            get = Values(self.index, rows).getter(metric)
+            get = own.getter(metric)
         except UnknownColumn as error:
             if self.has_records:
                 self.warn(error.problem.message, where, error.problem.hint)
             return []
         return [get(row) for row in rows]
+
+    @cached_property
+    def _fitting(self) -> dict[int, Row]:
+        """The runs of all cells, whose metrics are read together."""
+        return {row.id: row for line in self.rows for column in self.columns for row in self.fitting(line, column)}
+
+    @cached_property
+    def _values(self) -> Values:
+        return Values(self.index, list(self._fitting.values()))
 
     def warn_if_mixed(self, rows: list[Row], cell: str, where: str) -> None:
         """Warn if runs differ in more than their seed, since their mean is rarely what was meant."""
@@ -105,11 +116,18 @@ class TableRuns:
         ]
 
     def _load(self, numbers: set[int]) -> list[Row]:
-        rows = sorted(self.index.load(list(numbers)), key=lambda row: (row.started or 0.0, row.name), reverse=True)
+        """Load runs, newest first, and only the latest one of each config and seed."""
+        rows = sorted(self._read(numbers), key=lambda row: (row.started or 0.0, row.name), reverse=True)
         latest: dict[tuple[str, str], Row] = {}
         for row in rows:
             latest.setdefault((row.fold_hash, row.seed) if row.fold_hash and row.seed else (row.path, ""), row)
         return list(latest.values())
+
+    def _read(self, numbers: set[int]) -> list[Row]:
+        self._known |= {
+            row.id: row for row in self.index.load([number for number in numbers if number not in self._known])
+        }
+        return [self._known[number] for number in numbers if number in self._known]
 
     @cached_property
     def _groups(self) -> list[set[int]]:
@@ -136,7 +154,7 @@ class TableRuns:
         """Group the runs of the table by the value of a config key or field."""
         if not key or not self.has_records:
             return {}
-        rows = self.index.load(list(self._all))
+        rows = self._read(self._all)
         if key in BY_FIELDS:
             texts = {row.id: row.tag if key == "tag" else row.variant for row in rows}
         else:
