@@ -57,6 +57,12 @@ READING: dict[str, Reading] = {
     "verify determinism": Reading(("verify", "determinism", CONFIG, "--updates", "2", *CPU)),
     "verify ledger": Reading(("verify", "ledger", "R")),
     "verify ledger latest": Reading(("verify", "ledger", "latest")),
+    "diff": Reading(("diff", "R", "last~1")),
+    "diff .": Reading(("diff", "R", ".")),
+    "compare": Reading(("compare", "R", "last~1")),
+    "plot": Reading(("plot", "R", "last~1", "--metric", "train/loss", "--x", "time", "--out", "out/plot.svg")),
+    "plot in the terminal": Reading(("plot", "R")),
+    "export-tb": Reading(("export-tb", "R", "out/tensorboard")),
     "__complete": Reading(("__complete", "run", CONFIG, f"{CONFIG}#")),
 }
 
@@ -66,6 +72,7 @@ NOT_READING = {
     "data build": "reads texts",
     "data cache": "reads the cache",
     "data info": "reads corpora",
+    "import-tb": "reads event files",
     "mail send": "reads the same mailbox, if the project is set up to send mail",
     "mail test": "reads settings",
     "parts": "reads the source of parts",
