@@ -90,6 +90,7 @@ def read_record(folder: Path, site: str = "", known: Known | None = None) -> Ent
         folder, _whole(best.get("update")), known.metrics if known is not None and same else None
     )
     purpose = readme.purpose or _text(info.get("purpose"))
+    seed = found.get("seed") if info.get("seed") is None else info["seed"]
     started, ended = _seconds(info.get("started")), _seconds(info.get("ended"))
     beat = _seconds(info.get("heartbeat"))
     last = ended if ended is not None else beat
@@ -101,7 +102,7 @@ def read_record(folder: Path, site: str = "", known: Known | None = None) -> Ent
         "path": str(folder),
         "stamp": stamp,
         "name": folder.name,
-        "tag": _text(info.get("tag")) or readme.title,
+        "tag": _text(info.get("tag")) or readme.title or _text(found.get("tag")),
         "title": readme.title,
         "purpose": purpose,
         "tags": "".join(f",{tag}" for tag in readme.tags) + ("," if readme.tags else ""),
@@ -118,8 +119,8 @@ def read_record(folder: Path, site: str = "", known: Known | None = None) -> Ent
         "kind": _text(info.get("kind")) or _KINDS.get(str(found.get("runner", "")).rpartition(".")[2], "train"),
         "parent": _text(info.get("parent"))[:LONGEST_NAME],
         "variant": _text(info.get("variant")),
-        "seed": "" if info.get("seed") is None else _text(info.get("seed")),
-        "seed_number": _number(info.get("seed")),
+        "seed": _text(seed),
+        "seed_number": _number(seed),
         "gen": _whole(info.get("gen")) or 0,
         "cmd": " ".join(map(str, info["cmd"])) if isinstance(info.get("cmd"), list) else "",
         "cfg_hash": _text(info.get("cfg_hash")),

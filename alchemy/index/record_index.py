@@ -16,6 +16,7 @@ from alchemy.errors import AlchemyError, IndexFailed, did_you_mean
 from alchemy.index.curves import MAX_BUCKETS, Bucket, Curves, complete_epochs, to_buckets, unpack
 from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.read_curves import read_curves
+from alchemy.index.schema import make_storable
 from alchemy.index.settings import Settings, load_settings
 from alchemy.index.short_ids import unique_prefix
 from alchemy.index.store import Store, open_store
@@ -345,7 +346,9 @@ class RecordIndex:
             raise AlchemyError(f"found {count} below {', '.join(map(str, self.roots))}")
         return rows[skip]
 
-    def _where(self, condition: str, params: Mapping[str, Any]) -> list[Row]:
+    def _where(self, condition: str, params: Mapping[str, str]) -> list[Row]:
+        if any(make_storable(value) != value for value in params.values()):
+            return []
         sql = f"SELECT {_COLUMNS} FROM records r WHERE r.site = :site AND {condition}"
         return [Row(*row) for row in self._store.query(sql, {**params, "site": self._site})]
 

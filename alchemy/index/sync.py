@@ -78,9 +78,9 @@ def _is_storable_path(path: str) -> bool:
 
 
 def is_record(folder: str) -> bool:
-    """Return whether a folder is a record."""
+    """Return whether a folder is a record that can be indexed."""
     try:
-        return _looks_like_record(set(os.listdir(folder)))
+        return _is_storable_path(folder) and _looks_like_record(set(os.listdir(folder)))
     except OSError:
         return False
 
@@ -135,10 +135,14 @@ def _take_batch(entries: Iterator[Entry]) -> list[Entry]:
 
 def _read_all(paths: Sequence[str], site: str) -> Iterator[Entry]:
     workers = min(8, os.cpu_count() or 1)
-    # forking a process that has threads, such as those of torch, is not safe
-    if len(paths) < PARALLEL or workers < 2 or "torch" in sys.modules or threading.active_count() > 1:
+    if len(paths) < PARALLEL or workers < 2 or not _may_fork():
         return (_read(path, site) for path in paths)
     return _read_in_processes(paths, site, workers)
+
+
+def _may_fork() -> bool:
+    """Return whether this process has no threads, such as those of torch: forking it would not be safe."""
+    return "torch" not in sys.modules and threading.active_count() == 1
 
 
 def _read_in_processes(paths: Sequence[str], site: str, workers: int) -> Iterator[Entry]:

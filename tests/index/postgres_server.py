@@ -57,3 +57,13 @@ def _wait(binaries: Path, folder: Path, server: subprocess.Popen[bytes]) -> None
     while subprocess.run([binaries / "pg_isready", "-q", "-h", folder], check=False).returncode:
         assert server.poll() is None and time.monotonic() < end, (folder / "log").read_text()
         time.sleep(0.05)
+
+
+def drop_tables(url: str) -> None:
+    """Remove the tables of all versions of the index."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as db:
+        names = db.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'alchemy%'").fetchall()
+        for (name,) in names:
+            db.execute(f'DROP SCHEMA "{name}" CASCADE')
