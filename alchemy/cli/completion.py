@@ -67,7 +67,8 @@ def complete(words: Sequence[str]) -> list[str]:
         return _filter(typed, parser.options() if typed.startswith("-") else list(nested))
     if nested and given[0] not in nested:
         return []
-    parser = nested[given[0]] if nested else parser
+    if nested:
+        parser, given = nested[given[0]], given[1:]
     if "#" in typed:
         return _complete_variants(typed)
     if typed.startswith("-"):
@@ -81,7 +82,11 @@ def complete(words: Sequence[str]) -> list[str]:
 
 
 def _complete_name(action: argparse.Action, typed: str) -> list[str]:
-    """Complete the name of a record, a metric or a column from the index."""
+    """Complete the name of a record, a metric or a column from the index, or of a table."""
+    if action.dest == "table":
+        from alchemy.analysis.table_files import list_tables
+
+        return _filter(typed, [path.stem for path in list_tables()])
     from alchemy.files import home
     from alchemy.index.completions import complete_column, complete_metric, complete_record
 

@@ -37,7 +37,7 @@ def _arguments(parser: Parser) -> None:
     ls = add("ls", "list the tables of the project", "--json")
     ls.add_argument("--json", action="store_true", help="print JSON")
     show = add("show", "print a table", "main --format latex > main.tex")
-    show.add_argument("name", metavar="TABLE", help=TABLE)
+    show.add_argument("table", metavar="TABLE", help=TABLE)
     output = show.add_mutually_exclusive_group()
     output.add_argument("--format", choices=FORMATS, default="text", help=f"{', '.join(FORMATS)} (default: text)")
     output.add_argument("--json", action="store_true", help="print JSON")
@@ -53,7 +53,7 @@ def _arguments(parser: Parser) -> None:
     put = add("set", "type in a number or a text", 'main "TextCNN (Kim 2014)" TREC 93.6 --source "Kim 2014, table 2"')
     link = add("link", "link a cell to a record, or to several", "main TextCNN TREC last")
     for editing in (put, link):
-        editing.add_argument("name", metavar="TABLE", help=TABLE)
+        editing.add_argument("table", metavar="TABLE", help=TABLE)
         editing.add_argument("row", metavar="ROW", help="name of the row")
         editing.add_argument("column", metavar="COLUMN", help="name of the column")
         editing.add_argument("--new-row", action="store_true", help="add the row if it does not exist")
@@ -63,7 +63,7 @@ def _arguments(parser: Parser) -> None:
     put.add_argument("--n", type=int, metavar="N", help="number of runs")
     link.add_argument("records", nargs="+", metavar="RECORD", help=f"{RECORD}; several are averaged")
     save = add("save", "keep the results in a file, so that the table does not need the records", "main")
-    save.add_argument("name", metavar="TABLE", help=TABLE)
+    save.add_argument("table", metavar="TABLE", help=TABLE)
     save.add_argument("--replace", action="store_true", help="update cells even if saved seeds are lost")
     for reading in (show, new, link, save):
         text = "look for records in DIR instead; may be repeated"
@@ -112,7 +112,7 @@ def _show(args: argparse.Namespace) -> int:
     from alchemy.cli.index import show_progress
     from alchemy.index.record_index import RecordIndex
 
-    file = read_table(find_table(args.name))
+    file = read_table(find_table(args.table))
     with RecordIndex.open(args.roots, progress=show_progress()) as index:
         table = build_table(file, index)
     for warning in [*map(str, table.warnings), *table.stale()]:
@@ -204,7 +204,7 @@ def _set(args: argparse.Namespace) -> int:
 
     cell: dict[str, Any] = {"value": _parse_value(args.value)}
     cell |= {name: value for name, value in (("std", args.std), ("n", args.n)) if value is not None}
-    return _edit(find_table(args.name), args, cell)
+    return _edit(find_table(args.table), args, cell)
 
 
 def _parse_value(text: str) -> float | int | str:
@@ -228,7 +228,7 @@ def _link(args: argparse.Namespace) -> int:
     from alchemy.cli.index import show_progress
     from alchemy.index.record_index import RecordIndex
 
-    path = find_table(args.name)
+    path = find_table(args.table)
     with RecordIndex.open(args.roots, progress=show_progress()) as index:
         names = list(dict.fromkeys(index.find(record).name for record in args.records))
     return _edit(path, args, {"record": names[0] if len(names) == 1 else names})
@@ -252,7 +252,7 @@ def _save(args: argparse.Namespace) -> int:
     from alchemy.cli.index import show_progress
     from alchemy.index.record_index import RecordIndex
 
-    file = read_table(find_table(args.name))
+    file = read_table(find_table(args.table))
     path = file.results_path or file.path.with_suffix(".json")
     with RecordIndex.open(args.roots, progress=show_progress()) as index:
         new = collect_results(file, index)
@@ -262,7 +262,7 @@ def _save(args: argparse.Namespace) -> int:
         text = f"{row} / {column} is unchanged: seeds {', '.join(seeds)} are only in {shown}; --replace drops them"
         print(f"warning: {printable(text)}", file=sys.stderr)
     if not results:
-        raise AlchemyError(f"no cell of {args.name} has a run to save", hint="`alchemy table show` shows the table")
+        raise AlchemyError(f"no cell of {args.table} has a run to save", hint="`alchemy table show` shows the table")
     try:
         write_results(path, results)
     except OSError as error:

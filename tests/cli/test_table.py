@@ -138,3 +138,8 @@ def test_mistakes_on_the_command_line(records: Path, capsys: pytest.CaptureFixtu
     ]:
         assert main(["table", *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_table_names_are_completed(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["__complete", "table", "show", ""]) == 0
+    assert capsys.readouterr().out == "t\n"
