@@ -78,7 +78,7 @@ def _read_rows(record: Path) -> Iterator[tuple[int, float, list[tuple[str, float
         return
     for row in read_metrics(path):
         values, time = [], row.get("t")
-        for name, value in row["values"].items():
+        for name, value in row.get("values", {}).items():
             try:
                 values.append((name.encode("utf-8", "replace").decode("utf-8"), float(value)))
             except (TypeError, ValueError, OverflowError):

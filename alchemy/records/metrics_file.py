@@ -70,7 +70,7 @@ def comparable(path: str | Path) -> list[dict[str, Any]]:
 def iterate_comparable(path: str | Path) -> Iterator[dict[str, Any]]:
     """Yield the valid rows without time and system metrics, so that identical runs have equal rows."""
     for row in read_metrics(path):
-        values = {name: value for name, value in row["values"].items() if not name.startswith(MACHINE_PREFIXES)}
+        values = {name: value for name, value in row.get("values", {}).items() if not name.startswith(MACHINE_PREFIXES)}
         if values:
             yield {**{key: row.get(key) for key in ("update", "step", "epoch")}, "values": values}
 
