@@ -60,6 +60,7 @@ def prepare_rerun(
     add_to_path(user_dir)
     document = prepare_cfg(config, overrides=overrides, seed=seed, user_dir=user_dir, record=True)
     document.parent = str(info.get("id") or record.name)
+    document.path = f"{record.name}/{CONFIG}"  # shorter in messages
     devices = list(device) if device else _recorded_device(environment)
     if info:
         from alchemy.plugins.resume_changes import changes  # imports torch

@@ -39,6 +39,8 @@ def add_to_path(user_dir: str = "src") -> None:
             raise AlchemyError(f"the record {below} has an __init__.py", hint=hint)
     if record_of(user_dir):
         _remove_working_directory()
+        # a record stays as it is; child processes read the variable
+        sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     for folder in reversed(import_roots(user_dir)):
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
