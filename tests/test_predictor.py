@@ -272,7 +272,7 @@ def test_loading_draws_nothing_and_leaves_no_run(records: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"checkpoint": "u7000"}, "has no checkpoint 'u7000'; it has"),
+        ({"checkpoint": "u7000"}, "has no checkpoint 'u7000'; choose one with"),
         ({"device": "abacus"}, "unknown device 'abacus'"),
         ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
         ({"overrides": ["task.pear=true"]}, "has no option 'pear'; did you mean 'pair'"),
