@@ -113,7 +113,6 @@ def test_the_commands_of_translation_lead_to_a_row_of_the_table(
     capsys.readouterr()
     assert main(["table", "show", "recipes", "--format", "markdown"]) == 0
     assert f"| bleu\\_words | {run.metrics['test/bleu_words']:.2f} | 41.02" in capsys.readouterr().out
-    loaded("curves").draw(Path(record), "bleu_words", tmp_path / "curves.svg")
-    assert (tmp_path / "curves.svg").read_text("utf-8").count("<path") > 5
-    with pytest.raises(SystemExit, match="has no metric dev/blue"):
-        loaded("curves").draw(Path(record), "blue", tmp_path / "curves.svg")
+    metrics = ["--metric", "train/loss,dev/loss", "--metric", "dev/bleu_words"]
+    assert main(["plot", record, *metrics, "--out", str(tmp_path / "curves.svg")]) == 0
+    assert (tmp_path / "curves.svg").read_text("utf-8").count('class="line') >= 5
