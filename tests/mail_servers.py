@@ -36,7 +36,8 @@ class _SmtpSession(socketserver.StreamRequestHandler):
                 return
 
     def _read_message(self) -> EmailMessage:
-        lines = list(iter(self.rfile.readline, b".\r\n"))
+        # the client doubles a dot at the start of a line
+        lines = [line.removeprefix(b".") for line in iter(self.rfile.readline, b".\r\n")]
         message = email.message_from_bytes(b"".join(lines), policy=email.policy.default)
         assert isinstance(message, EmailMessage)
         return message

@@ -55,7 +55,8 @@ def write_digest(groups: Sequence[Group]) -> tuple[str, str]:
     parts = []
     for group in groups:
         mail = group.newest
-        lines = [mail.subject, f"  {len(group.mails)} runs, the last one at {format_time(mail.when)}: {mail.row.path}"]
+        count = f"{len(group.mails)} runs, the last one" if len(group.mails) > 1 else "one run,"
+        lines = [mail.subject, f"  {count} at {format_time(mail.when)}: {mail.row.path}"]
         if mail.row.status == "failed":
             lines += [f"  {_cut(line)}" for line in _end_of(read_traceback(mail.row.folder))]
         parts.append("\n".join(lines))

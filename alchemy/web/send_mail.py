@@ -235,7 +235,7 @@ def _clean(text: str) -> str:
 
 def _explain(error: BaseException, seconds: float) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {seconds:g} s"
+        return f"no answer within {seconds:.2g} s"
     return str(error) if isinstance(error, AlchemyError) else f"{type(error).__name__}: {error}"
 
 
