@@ -30,6 +30,19 @@ MODULES = (
     "alchemy.verify.gradient_check", "alchemy.verify.dry_run", "alchemy.predictor", "ctranslate2",
     "alchemy.text.external", "matplotlib.pyplot", "sklearn.metrics", "tests.hostile.warm",
 )  # fmt: skip
+TABLE = f"""\
+metric = "dev/loss"
+filter = "status:finished or not status:finished"
+rows_by = "tag"
+columns_by = "model.type"
+
+[[columns]]
+name = "dev/loss"
+
+[[rows]]
+name = "linked"
+cells."dev/loss" = {{ record = "{NEWER}" }}
+"""
 Entry = tuple[int, int, int, str]  # mode, size, time, and content or target
 
 
@@ -86,7 +99,9 @@ class Sandbox:
         return sorted(name for name in changed if not self._is_own(name, new=name not in before))
 
     def _is_own(self, name: str, *, new: bool) -> bool:
-        if name.startswith((f"project/records/{NEWER}/", "project/out/", "tmp/", "project/.alchemy")):
+        if name.startswith(
+            (f"project/records/{NEWER}/", "project/out/", "project/tables/", "tmp/", "project/.alchemy")
+        ):
             return True
         record = name.startswith("project/records/20") and not name.startswith(f"project/records/{OLDER}")
         return new and (record or "__pycache__" in name or is_store(name))
@@ -133,6 +148,8 @@ def make_project(sandbox: Sandbox, name: str) -> None:
     root = sandbox.projects / name
     (root / "src").mkdir(parents=True)
     (root / "src" / "__init__.py").touch()
+    (root / "tables").mkdir()
+    (root / "tables" / "t.toml").write_text(TABLE)
     with contextlib.chdir(root):
         if name == "pairs":
             pairs.build_corpora(Path())
