@@ -114,7 +114,10 @@ def merge_results(saved: Results, new: Results, *, replace: bool = False) -> tup
 
 def describe_run(row: Row, metrics: Mapping[str, Value], index: RecordIndex) -> SavedRun:
     """Return what is saved about a run."""
-    info = read_info(row.folder)
+    try:
+        info = read_info(row.folder)
+    except AlchemyError:  # damaged in the meantime, or from alchemy 0.x
+        info = {}
     cmd, versions = info.get("cmd"), info.get("versions")
     words = ["alchemy", *map(str, cmd[1:])] if isinstance(cmd, list) else []
     curve = [bucket.mean for bucket in index.curve(row, row.best_metric)] if row.best_metric else []
