@@ -14,7 +14,7 @@ from alchemy.records.readme import read_text
 
 AROUND = 40  # characters on each side of a match
 MAX_MATCHES = 3  # per record
-_IN_README = ("purpose", "tags", "notes")
+_IN_README = ("tag", "purpose", "tags", "notes")
 
 
 class Match(NamedTuple):
@@ -54,7 +54,7 @@ def _fields(row: Row, config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     yield "notes", row.notes
     yield "reason", row.reason
     yield "variant", row.variant
-    yield from (("config", f"{key} = {value}") for key, value in config.items())
+    yield from (("config", f"{key} = {value}") for key, value in config.items() if key != "tag")
     yield "README", read_text(row.folder)
     yield "command", row.cmd
     if row.status == "failed":
@@ -76,7 +76,7 @@ def _excerpt(where: str, text: str, pattern: re.Pattern[str]) -> Match:
     """Return the part of a text around its first match."""
     first = pattern.search(text)
     assert first is not None
-    start = max(0, first.start(1) - AROUND)
+    start = first.start(1) - AROUND if first.start(1) > 1.5 * AROUND else 0
     shown = text[start : first.end(1) + AROUND]
     head, tail = "…" if start else "", "…" if start + len(shown) < len(text) else ""
     shown = re.sub(r"\s", " ", f"{head}{shown}{tail}")

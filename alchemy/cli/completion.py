@@ -88,13 +88,13 @@ def _complete_name(action: argparse.Action, typed: str) -> list[str]:
 
         return _filter(typed, [path.stem for path in list_tables()])
     from alchemy.files import home
-    from alchemy.index.completions import complete_column, complete_metric, complete_record
+    from alchemy.index.completions import complete_column, complete_metric, complete_record, is_harmless
 
     opening = typed[:1] if typed[:1] in ("'", '"') else ""  # bash passes the quote of an incomplete word
     text = typed.removeprefix(opening)
     if not action.option_strings:
         found = complete_record(home(), text) if action.dest in RECORDS else []
-        files = sorted(glob.glob("*.toml")) if action.dest == "target" and not typed else []
+        files = sorted(filter(is_harmless, glob.glob("*.toml"))) if action.dest == "target" and not typed else []
         return [f"{opening}{name}" for name in found] + files
     names = {"--metric": complete_metric, "--sort": complete_column, "--columns": complete_column}
     complete = next((names[option] for option in action.option_strings if option in names), None)

@@ -23,6 +23,15 @@ _METRICS = _NAMES.format("SELECT 1 FROM metrics m WHERE m.metric = n.id")
 _KEYS = _NAMES.format("SELECT 1 FROM config c WHERE c.key = n.id")
 
 
+def is_harmless(name: str) -> bool:
+    """Return whether a shell takes a name as it is.
+
+    >>> is_harmless("2026-01-01_12-00-00.000000"), is_harmless("$(reboot)"), is_harmless("-rf")
+    (True, False, False)
+    """
+    return _HARMLESS.fullmatch(name) is not None and not name.startswith("-")
+
+
 def complete_record(home: Path, typed: str) -> list[str]:
     """Return the records whose names start with a text, newest first; also `last` and `best(METRIC)`."""
     symbolic = ["last", "latest"] + [f"best({metric})" for metric in complete_metric(home, "")]
@@ -50,7 +59,7 @@ def _read(home: Path, sql: str, typed: str) -> Iterator[str]:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db:
             for (name,) in db.execute(f"{sql} LIMIT {MAX_NAMES}", {"typed": typed}):
-                if isinstance(name, str) and _HARMLESS.fullmatch(name) and not name.startswith("-"):
+                if isinstance(name, str) and is_harmless(name):
                     yield name
     except sqlite3.Error:
         return

@@ -21,7 +21,7 @@ TEMPORARY = ".tmp-"
 
 
 class Removed(NamedTuple):
-    """A record in the bin: `path` is where it was, `batch` is equal for records that were removed together.
+    """A record in the bin: `path` is where it was, `batch` is the time of the command that removed it.
 
     Its `id` is unique in the bin: a number is appended if another record with the same id is there.
     """
@@ -93,7 +93,7 @@ def list_bin(home: Path) -> list[Removed]:
         texts = [fields.get(key) for key in ("path", "when", "batch")]
         if folder.is_dir() and all(isinstance(text, str) for text in texts):
             found.append(Removed(folder, *map(str, texts)))
-    return sorted(found, key=lambda removed: (removed.when, removed.path))
+    return sorted(found, key=lambda removed: (removed.batch, removed.path))
 
 
 def restore(removed: Removed, roots: Sequence[Path]) -> Path:

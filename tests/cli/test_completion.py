@@ -14,7 +14,7 @@ CONFIG = 'tag = "x"\n[variant.small]\n[variant.large]\n'
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], ["run", "resume", "test"]),
+        ([], ["run", "resume", "rerun", "test"]),
         (["ver"], ["verify", "version"]),
         (["config", ""], ["show", "explain", "diff", "schema"]),
         (["config", "show", "--js"], ["--json"]),
@@ -59,3 +59,70 @@ def test_other_shells_accept_their_script(shell, tmp_path):
         pytest.skip(f"needs {shell}")
     (tmp_path / "script").write_text(SCRIPTS[shell])
     assert subprocess.run([shell, "-n", tmp_path / "script"], timeout=60).returncode == 0
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """A project whose index knows two records; a third one, a fourth with a hostile name, and more keys are not offered."""
+    from alchemy.index.record_index import RecordIndex
+    from tests.analysis.fake_runs import write_run
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.toml").touch()
+    for number in (1, 2):
+        write_run(
+            tmp_path / "records", number, {"dev/f1": 0.5, "dev/loss": 1.0, "$(reboot)": 1.0}, {"optim": {"lr": 1}}
+        )
+    (tmp_path / "records" / write_run(tmp_path / "records", 3, {})).rename(tmp_path / "records" / "2026-$(reboot)")
+    with RecordIndex.open():
+        pass
+    write_run(tmp_path / "records", 4, {})
+    return tmp_path
+
+
+ONE, TWO = "2026-03-01_13-00-00.000000", "2026-03-01_14-00-00.000000"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["show", "2026"], [TWO, ONE]),
+        (["show", ""], [TWO, ONE]),
+        (["resume", ONE[:14]], [ONE]),
+        (["test", ""], [TWO, ONE, "train.toml"]),
+        (["verify", "ledger", ONE, "2026-03-01_14"], [TWO]),
+        (["tag", ONE, "2026-03-01_14"], [TWO]),
+        (["note", ONE, ""], []),
+        (["show", "la"], ["last", "latest"]),
+        (["show", "'best(dev/f"], ["'best(dev/f1)"]),
+        (["show", "records/"], []),
+        (["plot", ONE, "--metric", "dev/"], ["dev/f1", "dev/loss"]),
+        (["plot", ONE, "--metric", "dev/f1,dev/l"], ["dev/f1,dev/loss"]),
+        (["ls", "--sort", "dev/f"], ["dev/f1"]),
+        (["ls", "--columns", "id,optim."], ["id,optim.lr"]),
+        (["ls", "--columns", "crea"], ["created"]),
+        (["run", "2026"], []),
+    ],
+)
+def test_names_come_from_the_index_as_it_is(index, words, expected):
+    assert complete(words) == expected
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "text", "locked", "folder"])
+def test_completion_never_fails(index, damage, capfd):
+    import sqlite3
+
+    path, other = index / ".alchemy" / "index.db", sqlite3.connect(":memory:")
+    if damage in ("missing", "folder"):
+        path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage in ("empty", "text"):
+        path.write_text("" if damage == "empty" else "no database" * 100)
+    elif damage == "locked":
+        other = sqlite3.connect(path)
+        other.execute("BEGIN EXCLUSIVE")
+    assert complete(["show", "2026"]) == []
+    assert complete(["ls", "--sort", "dev/"]) == []
+    other.close()
+    assert capfd.readouterr() == ("", "")

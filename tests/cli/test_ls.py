@@ -1,0 +1,158 @@
+"""`alchemy ls`: what it lists, and how."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from alchemy.cli import main
+from tests.analysis.fake_curves import change_info
+from tests.analysis.fake_runs import write_run
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "records"
+
+
+def ls(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[list[str], str]:
+    assert main(["ls", *words]) == code
+    out, err = capsys.readouterr()
+    return out.splitlines(), err
+
+
+def test_runs_that_differ_in_their_seed_are_one_line(records: Path, capsys) -> None:
+    for number, (seed, status) in enumerate([(1, "finished"), (2, "failed"), (3, "finished")]):
+        write_run(records, number, {"dev/f1": 0.7 + seed / 10}, seed=seed, status=status)
+    lines, _ = ls(capsys)
+    assert lines[0].split() == ["id", "status", "tag", "runs", "dev/f1", "duration", "created"]
+    assert "failed, finished ×2" in lines[1]
+    assert "0.9 ± 0.1 (3)" in lines[1]
+    assert len(ls(capsys, "--each")[0]) == 4
+
+
+def test_ids_can_be_used_as_they_are(records: Path, capsys) -> None:
+    name = write_run(records, 1, {})
+    os.rename(records / name, records / "2026-01-01_10-00-00.123456")
+    for other in ("2026-01-01_10-00-00.123999", "2026-01-01_10-00-01.000000"):
+        os.rename(records / write_run(records, 1, {}), records / other)
+    lines, _ = ls(capsys, "--each", "--sort", "id")
+    shown = [line.split()[0] for line in lines[1:]]
+    assert shown == ["2026-01-01_10-00-00.1234", "2026-01-01_10-00-00.1239", "2026-01-01_10-00-01"]
+    for short, full in zip(shown, sorted(os.listdir(records)), strict=True):
+        assert main(["open", short]) == 0
+        assert capsys.readouterr().out.strip().endswith(full)
+
+
+def test_a_repeated_id_is_shown_as_a_path(records: Path, capsys) -> None:
+    for folder in ("a", "b"):
+        write_run(records / folder, 1, {})
+    lines, _ = ls(capsys, "--each", "--columns", "id")
+    assert all(line.startswith(str(records)) for line in lines[1:])
+
+
+def test_the_caret_points_into_the_filter_as_typed(records: Path, capsys) -> None:
+    write_run(records, 1, {}, {"optim": {"lr": 0.1}})
+    _, err = ls(capsys, "焦点", "or", "lr<x", code=2)
+    assert err == "error: 'x' is not a number\n  焦点 or lr<x\n" + " " * 13 + "^\n"
+    _, err = ls(capsys, "(status:failed", code=2)
+    assert err == "error: expected ')'\n  (status:failed\n" + " " * 16 + "^\n"
+
+
+def test_training_runs_are_listed_unless_the_filter_names_a_kind(records: Path, capsys) -> None:
+    run = write_run(records, 1, {"dev/f1": 0.5})
+    write_run(records, 2, {"test/f1": 0.4}, kind="test", parent=run)
+    lines, _ = ls(capsys, "--columns", "id,kind,test/f1")
+    assert [line.split()[1:] for line in lines] == [["kind", "test/f1"], ["train", "0.4"]]
+    assert len(ls(capsys, "kind:test")[0]) == 2
+    lines, _ = ls(capsys, "--all", "--columns", "kind,test/f1")
+    assert [line.split() for line in lines[1:]] == [["test", "0.4"], ["train", "0.4"]]
+
+
+def test_best_values_come_first(records: Path, capsys) -> None:
+    for number, f1 in enumerate([0.1, 0.9, 0.5]):
+        write_run(records, number, {"dev/f1": f1, "dev/loss": f1}, {"model": {"depth": number}})
+
+    def column(*words: str) -> list[str]:
+        return [line.strip() for line in ls(capsys, "--columns", "dev/f1", *words)[0][1:]]
+
+    assert column("--sort", "dev/f1") == ["0.9", "0.5", "0.1"]
+    assert column("--sort", "dev/loss") == ["0.1", "0.5", "0.9"]
+    assert column("--sort", "depth", "--reverse") == ["0.5", "0.9", "0.1"]
+    assert column() == ["0.5", "0.9", "0.1"]
+
+
+def test_metrics_of_tests_are_sorted_too(records: Path, capsys) -> None:
+    for number, f1 in enumerate([0.1, 0.9, 0.5]):
+        run = write_run(records, number, {"dev/f1": 0.5}, {"model": {"depth": number}})
+        write_run(records, 10 + number, {"test/f1": f1}, kind="test", parent=run)
+    lines, _ = ls(capsys, "--columns", "test/f1", "--sort", "test/f1")
+    assert [line.strip() for line in lines[1:]] == ["0.9", "0.5", "0.1"]
+
+
+def test_columns_that_differ_are_shown_with_short_names(records: Path, capsys) -> None:
+    for number, lr in enumerate([0.1, 0.2]):
+        write_run(records, number, {}, {"optim": {"lr": lr, "eps": 1}})
+    lines, _ = ls(capsys, "--columns", "+eps")
+    assert lines[0].split() == ["id", "status", "tag", "seed", "lr", "duration", "created", "eps"]
+    data = json.loads("\n".join(ls(capsys, "--json")[0]))
+    assert [line["columns"]["optim.lr"] for line in data] == [0.2, 0.1]
+    assert data[0]["columns"]["created"] == "2026-03-01T13:00:00+00:00"
+
+
+def test_an_empty_list_gives_a_hint(records: Path, capsys) -> None:
+    assert "no records below" in ls(capsys)[1]
+    run = write_run(records, 1, {})
+    write_run(records, 2, {}, kind="test", parent=run, tag="other")
+    assert ls(capsys, "status:failed")[1] == "none of 2 records matches 'status:failed'\n"
+    assert "add --all" in ls(capsys, "tag:other")[1]
+    assert ls(capsys, "status:failed", "--json")[0] == ["[]"]
+
+
+def test_csv_is_safe_for_spreadsheets(records: Path, capsys) -> None:
+    for seed in (1, 2):
+        write_run(records, seed, {"dev/f1": seed / 4}, seed=seed, tag="=cmd()")
+    lines, _ = ls(capsys, "--csv", "--columns", "tag,dev/f1")
+    (row,) = csv.DictReader(io.StringIO("\n".join(lines)))
+    assert (row["tag"], row["dev/f1"], row["n"]) == ("'=cmd()", "0.375", "2")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", 10**30, "1e999"])
+def test_strange_numbers_are_shown_as_they_are(records: Path, capsys, value: object) -> None:
+    write_run(records, 1, {}, {"model": {"x": value}})
+    lines, _ = ls(capsys, "--columns", "model.x")
+    assert lines[1].strip() == str(value)
+    json.loads("\n".join(ls(capsys, "--json", "--columns", "model.x")[0]), parse_constant=pytest.fail)
+
+
+def test_hostile_text_stays_on_its_line(records: Path, capsys) -> None:
+    name = write_run(records, 1, {})
+    change_info(records / name, purpose="a\nb\x1b[2J\x07", tag="\x9b31m" + "x" * 300)
+    lines, err = ls(capsys, "--columns", "id,tag,purpose")
+    assert len(lines) == 2
+    assert not any(letter in "".join(lines) + err for letter in "\x1b\x07\x9b")
+
+
+def test_wrong_options(records: Path, capsys) -> None:
+    write_run(records, 1, {"dev/f1": 0.1})
+    assert "did you mean 'dev/f1'" in ls(capsys, "--columns", "dev/f2", code=2)[1]
+    assert "cannot sort by 'f1x'" in ls(capsys, "--sort", "f1x", code=2)[1]
+    assert "-n must not be negative" in ls(capsys, "-n=-1", code=2)[1]
+    assert "--watch cannot be combined" in ls(capsys, "--watch", "--json", code=2)[1]
+
+
+def test_watching_ends_with_ctrl_c(records: Path, capsys, monkeypatch) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    write_run(records, 1, {})
+    monkeypatch.setattr("time.sleep", interrupt)
+    lines, _ = ls(capsys, "--watch")
+    assert "Ctrl-C ends" in lines[0]
+    assert len(lines) == 3
