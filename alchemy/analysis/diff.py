@@ -191,7 +191,7 @@ def _compare_metrics(a: Side, b: Side) -> Section:
     files = [side.folder / "metrics.jsonl" for side in (a, b)]
     if not all(file.is_file() for file in files):
         missing = [label for label, file in zip("AB", files, strict=True) if not file.is_file()]
-        return Section("metrics", None, f"cannot be compared: {' and '.join(missing)} logged no metrics", changes)
+        return Section("metrics", None, f"cannot be compared: no metrics.jsonl in {' and '.join(missing)}", changes)
     rows, diverging = find_metric_difference(*files)
     if not diverging and not changes:
         return Section("metrics", True, f"{rows:,} row{'s' * (rows != 1)}, without time/* and system/*")
@@ -206,7 +206,7 @@ def _pick(summary: Mapping[str, Any] | None) -> dict[str, float | None] | None:
 def _compare_ledgers(one: Path, other: Path) -> Section:
     missing = [label for label, path in (("A", one), ("B", other)) if not path.is_file()]
     if missing:
-        return Section("ledger", None, f"cannot be compared: {' and '.join(missing)} has no {LEDGER}")
+        return Section("ledger", None, f"cannot be compared: no {LEDGER} in {' and '.join(missing)}")
     found = compare_ledgers(one, other, ("A", "B"))
     text = f"{found.updates:,} update{'s' * (found.updates != 1)}" if found.equal else found.text
     return Section("ledger", found.equal, text, update=found.update)

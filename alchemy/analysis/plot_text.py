@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Iterator, Sequence
 
 from alchemy.analysis.axes import Axis, find_ticks, format_ticks
@@ -10,7 +11,7 @@ from alchemy.analysis.series import Line, Panel, Plot
 from alchemy.errors import display_width, printable
 
 COLORS = (33, 208, 35, 170, 220, 80, 160, 246)  # of the 256 colors, after Okabe and Ito: safe for the color-blind
-MARKS = "*+ox#@%&"
+MARKS = "*+ox#@%&" + string.ascii_uppercase  # more curves than that share letters
 NARROWEST, LOWEST = 10, 3  # columns and rows of the plot itself
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a braille character by row and column
 
@@ -29,7 +30,7 @@ def _draw_panel(panel: Panel, plot: Plot, width: int, height: int, *, color: boo
     labels = dict(zip((_row_of(y_axis, tick, height) for tick in ticks), format_ticks(ticks), strict=True))
     margin = max(map(len, labels.values()), default=0)
     columns = max(NARROWEST, width - margin - 2)
-    braille = unicode and (color or len(panel.lines) == 1)
+    braille = unicode and len(panel.lines) <= (len(COLORS) if color else 1)
     canvas = (_Braille if braille else _Letters)(columns, height)
     # the first curve is drawn last, on top of the others
     for number, line in reversed(list(enumerate(panel.lines))):

@@ -38,30 +38,37 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.diff import OF_FOLDERS, Side, diff_folder, diff_records
     from alchemy.cli.index import show_progress
     from alchemy.index.record_index import RecordIndex
-    from alchemy.records.status import INFO
 
     chosen = _parse_sections(args.only)
+    if _is_folder(args.a):
+        raise AlchemyError(f"{args.a} is not a record", hint=f"put the record first: alchemy diff {args.b} {args.a}")
     with RecordIndex.open(progress=show_progress()) as index:
         a = Side(index, index.find(args.a))
-        names = [_describe(a), ""]
-        if os.path.isdir(args.b) and not os.path.lexists(os.path.join(args.b, INFO)):
+        if _is_folder(args.b):
             root = Path(args.b)
             for name in chosen if args.only else ():
                 if name not in OF_FOLDERS:
                     raise AlchemyError(f"a folder has no {name} to compare with", hint=f"use {', '.join(OF_FOLDERS)}")
             sections = diff_folder(a, root, lambda: _load_config(a, root), chosen)
-            names[1] = f"the files in {os.path.abspath(root)}"
+            other = {"path": os.path.abspath(root)}
         else:
             b = Side(index, index.find(args.b))
             sections = diff_records(a, b, chosen)
-            names[1] = _describe(b)
+            other = _describe(b)
     identical = None if any(section.identical is None for section in sections) else True
     identical = False if any(section.identical is False for section in sections) else identical
     if args.json:
-        print_json({"a": names[0], "b": names[1], "identical": identical} | _as_data(sections))
+        print_json({"a": _describe(a), "b": other, "identical": identical} | _as_data(sections))
     else:
-        _print(sections, names)
+        _print(sections, [_describe(a), other])
     return int(args.exit_code and not identical)
+
+
+def _is_folder(path: str) -> bool:
+    """Whether a path is a folder that is not a record."""
+    from alchemy.index.sync import is_record
+
+    return os.path.isdir(path) and not is_record(os.path.abspath(path))
 
 
 def _parse_sections(text: str | None) -> tuple[str, ...]:
@@ -75,8 +82,8 @@ def _parse_sections(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _describe(side: Side) -> str:
-    return f"{os.path.relpath(side.folder)} ({side.row.status})"
+def _describe(side: Side) -> dict[str, str]:
+    return {"id": side.row.name, "path": str(side.folder), "status": side.row.status}
 
 
 def _load_config(a: Side, root: Path) -> Document:
@@ -118,8 +125,15 @@ def _as_data(sections: list[Section]) -> dict[str, Any]:
     return found
 
 
-def _print(sections: list[Section], names: list[str]) -> None:
-    print(printable(f"A  {names[0]}\nB  {names[1]}\n"))
+def _print(sections: list[Section], sides: list[dict[str, str]]) -> None:
+    for label, side in zip("AB", sides, strict=True):
+        path = os.path.relpath(side["path"])
+        print(
+            printable(
+                f"{label}  {path} ({side['status']})" if "id" in side else f"{label}  the files in {side['path']}"
+            )
+        )
+    print()
     for section in sections:
         same = f"identical ({section.text})" if section.text else "identical"
         print(printable(f"{section.name}: {same if section.identical else section.text}"))

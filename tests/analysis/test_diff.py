@@ -89,7 +89,7 @@ def test_what_is_missing_or_damaged_is_said_and_the_rest_is_compared(project: Pa
     found = compare(one, other)
     assert [section.identical for section in found.values()] == [None, True, None, None, None]
     assert all("cannot be compared" in section.text for section in found.values() if section.identical is None)
-    assert "B has no ledger.jsonl" in found["ledger"].text
+    assert "no ledger.jsonl in B" in found["ledger"].text
 
 
 def test_a_damaged_ledger_row_is_reported(project: Path) -> None:

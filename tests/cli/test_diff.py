@@ -107,6 +107,7 @@ def test_control_characters_of_a_record_are_escaped(project: Path, capsys: pytes
         (["last", ".", "--only", "metrics"], "a folder has no metrics to compare with"),
         (["last", "nothing"], "record not found: 'nothing'"),
         (["last~9", "last"], "only 2 training runs"),
+        ([".", "last"], "put the record first: alchemy diff last ."),
     ],
 )
 def test_mistakes_have_one_clear_error(
