@@ -75,21 +75,34 @@ class Side:
             raise AlchemyError(f"{self.folder} has no env.json") from None
         except (OSError, ValueError) as error:
             raise AlchemyError(f"{path} cannot be read: {error}") from error
-        versions = self.info.get("versions")
-        python = versions.get("python") if isinstance(versions, dict) else None
-        return dict(flatten({"host": self.info.get("host"), "python": python, **found}))
+        own = {"host": self.info.get("host"), "python": self.field("versions", "python")}
+        code = self.field("alchemy", "hash")  # recorded for versions of alchemy that are not released
+        return dict(flatten(own | ({"alchemy code": code} if code else {}) | found))
+
+    def field(self, table: str, key: str) -> object:
+        """Return a field in a table of `record.json`, or None."""
+        found = self.info.get(table)
+        return found.get(key) if isinstance(found, dict) else None
 
 
 def diff_records(a: Side, b: Side, sections: Sequence[str] = SECTIONS) -> list[Section]:
     """Compare two records."""
     compare: dict[str, Callable[[], Section]] = {
         "config": lambda: compare_configs(a.load_config(), b.load_config()),
-        "code": lambda: compare_sources(a.code(), b.code(), (a.row.code_hash, b.row.code_hash)),
+        "code": lambda: _compare_code(a, b),
         "environment": lambda: compare_environments(a.environment(), b.environment()),
         "metrics": lambda: _compare_metrics(a, b),
         "ledger": lambda: _compare_ledgers(a.folder / LEDGER, b.folder / LEDGER),
     }
     return list(_run(compare, sections))
+
+
+def _compare_code(a: Side, b: Side) -> Section:
+    found = compare_sources(a.code(), b.code(), (a.row.code_hash, b.row.code_hash))
+    commits = [side.field("git", "commit") for side in (a, b)]
+    if commits[0] != commits[1]:  # worth knowing, but the files decide
+        found.changes.append(("git commit", *commits))
+    return found
 
 
 def diff_folder(

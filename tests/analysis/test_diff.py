@@ -61,6 +61,15 @@ def test_each_section_shows_its_differences(project: Path) -> None:
     assert (new.file, new.change) == ("src/new.py", "only in B")
 
 
+def test_another_commit_with_the_same_files_is_identical_code(project: Path) -> None:
+    one, other = whole(project, 1), whole(project, 2)
+    for folder, name in ((one, "a"), (other, "b")):
+        change_info(folder, git={"commit": name * 40, "branch": "main", "dirty": False}, alchemy={"hash": name})
+    found = compare(one, other)
+    assert found["code"].identical and found["code"].changes == [("git commit", "a" * 40, "b" * 40)]
+    assert found["environment"].changes == [("alchemy code", "a", "b")]
+
+
 @pytest.mark.parametrize("backups", [(True, False), (False, False)])
 def test_without_a_backup_hashes_are_compared(project: Path, backups: tuple[bool, bool]) -> None:
     folders = [write_curves(project, number, {"train/loss": [1.0]}) for number in (1, 2)]
