@@ -99,9 +99,9 @@ def diff_records(a: Side, b: Side, sections: Sequence[str] = SECTIONS) -> list[S
 
 def _compare_code(a: Side, b: Side) -> Section:
     found = compare_sources(a.code(), b.code(), (a.row.code_hash, b.row.code_hash))
-    commits = [side.field("git", "commit") for side in (a, b)]
-    if commits[0] != commits[1]:  # worth knowing, but the files decide
-        found.changes.append(("git commit", *commits))
+    one, other = (side.field("git", "commit") for side in (a, b))
+    if one != other:  # worth knowing, but the files decide
+        found.changes.append(("git commit", one, other))
     return found
 
 
