@@ -25,7 +25,7 @@ _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\d[_T ]\d\d[-:]\d\d[-:]\d\d(?:\.\d+)?(?:[+-]\d\d:\d\d|Z)?"), "TIME"),
     (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b"), "HASH"),
-    (re.compile(r"(?:[A-Za-z]:\\|~?/|\.{1,2}/)?(?:[\w.+@=-]+[/\\])+[\w.+@=-]*"), "PATH"),
+    (re.compile(r"(?<![\w.+@=-])(?:[A-Za-z]:\\|~?/|\.{1,2}/)?(?:[\w.+@=-]+[/\\])+[\w.+@=-]*"), "PATH"),
     (re.compile(r"(?<![\w.])-?\d+(?:x\d+)*(?:\.\d+)?(?:[eE][+-]?\d+)?(?=[A-Za-z]{0,3}\b|\W|$)"), "N"),
     (re.compile(r"N(?:, N)+"), "N"),
 )
