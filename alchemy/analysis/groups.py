@@ -18,11 +18,15 @@ _NAME = re.compile(r"[\w.~/-]*|best\(.*\)")
 
 
 class Group(NamedTuple):
-    """Runs that are compared as one, usually with different seeds; `argument` is what the user typed."""
+    """Runs that are compared as one, usually with different seeds; `argument` is what the user typed.
+
+    `first` is a short id of the first run.
+    """
 
     label: str
     argument: str
     rows: list[Row]
+    first: str = ""
 
     @property
     def seeds(self) -> list[str]:
@@ -57,8 +61,11 @@ def build_groups(index: RecordIndex, arguments: Sequence[str], *, seeds: bool = 
     if seeds:
         folded = {number: group for group in index.query_groups(sort="created") for number in group}
         chosen = [index.load(folded.get(rows[0].id, [])) if len(rows) == 1 else rows for rows in chosen]
-    letters = string.ascii_uppercase
-    return [Group(letters[place], text, rows) for place, (text, rows) in enumerate(zip(arguments, chosen, strict=True))]
+    names = index.shorten_ids(rows[0] for rows in chosen)
+    return [
+        Group(label, text, rows, names[rows[0].id])
+        for label, text, rows in zip(string.ascii_uppercase, arguments, chosen, strict=False)
+    ]
 
 
 def fold(rows: Sequence[Row]) -> list[list[Row]]:
@@ -86,8 +93,3 @@ def changed_keys(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> dict[st
         if not all(same for _, _, same in shown):  # the same secret is masked differently in each record
             found[key] = [None if value is None else str(value) for _, value, _ in shown]
     return found
-
-
-def describe_run(row: Row) -> str:
-    """Return the time in the id of a record, which identifies it for the reader: `2026-11-17_21-03-58`."""
-    return row.name.partition(".")[0]

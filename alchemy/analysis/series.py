@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from alchemy.analysis.axes import Axis, fit_axis
-from alchemy.analysis.groups import changed_keys, describe_run, fold
+from alchemy.analysis.groups import changed_keys, fold
 from alchemy.errors import AlchemyError
 from alchemy.index.curves import Bucket
 from alchemy.index.record_index import RecordIndex, Row
@@ -109,9 +109,10 @@ def _count(number: int) -> str:
 
 def _label(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> list[str]:
     """Label curves by what tells them apart: tags and config values, else their ids."""
+    names = index.shorten_ids(group[0] for group in groups)
     if len(groups) == 1:
         row, count = groups[0][0], len(groups[0])
-        return [f"{row.tag} {describe_run(row)}" if count == 1 else f"{row.tag} ({_count(count)})"]
+        return [f"{row.tag} {names[row.id]}" if count == 1 else f"{row.tag} ({_count(count)})"]
     keys = list(changed_keys(index, groups).items())[:MAX_KEYS]
     same_tag = len({group[0].tag for group in groups}) == 1
     texts = []
@@ -121,7 +122,7 @@ def _label(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> list[str]:
         texts.append(" ".join(parts))
     for place, group in enumerate(groups):
         if not texts[place] or texts.count(texts[place]) > 1:
-            texts[place] = f"{texts[place]} {describe_run(group[0])}".strip()
+            texts[place] = f"{texts[place]} {names[group[0].id]}".strip()
     several = any(len(group) > 1 for group in groups)
     labels = [f"{text} ({_count(len(group))})" if several else text for text, group in zip(texts, groups, strict=True)]
     return [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]

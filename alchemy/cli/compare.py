@@ -87,8 +87,9 @@ def _print(found: Comparison) -> None:
     rows = []
     for group in found.groups:
         seeds = ", ".join(dict.fromkeys(seed for seed in group.seeds if seed))
-        rows.append([group.label, group.argument, group.rows[0].tag, str(len(group.rows)), seeds])
-    print_table(["", "runs", "tag", "n", "seeds"], rows, wide={"runs"})
+        name = group.first if len(group.rows) == 1 else f"{group.first} .."
+        rows.append([group.label, group.argument, name, group.rows[0].tag, str(len(group.rows)), seeds])
+    print_table(["", "runs", "id", "tag", "n", "seeds"], rows, wide={"runs", "seeds"})
     print()
     changed = [[key, *("-" if value is None else value for value in values)] for key, values in found.config.items()]
     changed += [["(code)", *found.code]] if found.code else []
