@@ -63,13 +63,17 @@ class Curve:
 
 
 class Curves(NamedTuple):
-    """The metrics and clocks of a file, its complete lines and bytes, some marks, and whether the run was resumed."""
+    """The metrics and clocks of a file, its complete lines and bytes, some marks, and whether the run was resumed.
+
+    `epoch_line` is the last line that determines the current epoch.
+    """
 
     metrics: dict[str, Curve] = {}
     clocks: dict[str, Curve] = {}
     lines: int = 0
     size: int = 0
     marks: Sequence[Mark] = (START,)
+    epoch_line: int = 0
     resumed: bool = False
 
     @property

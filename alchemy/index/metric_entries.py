@@ -75,8 +75,8 @@ def read_metric_entries(path: Path, best_update: int | None, known: MetricEntrie
 def _build(
     curves: Curves, summaries: dict[str, Summary], series: dict[str, Series], best_update: int | None
 ) -> MetricEntries:
-    """Set the mark to a place before the first point of every bucket that is not yet full."""
-    first_open = curves.lines + 1
+    """Set the mark to a place before the first point of every bucket that is not yet full, and the current epoch."""
+    first_open = curves.epoch_line or curves.lines + 1
     for name, curve in _named(curves).items():
         if name in series and (rest := series[name].points % bucket_size(series[name].points)):
             first_open = min(first_open, curve.lines[-rest])
@@ -103,7 +103,7 @@ def _extend(path: Path, best_update: int | None, known: MetricEntries) -> Metric
     except _TooShort:
         return None
     longer = _build(tail, summaries, series, best_update)
-    return longer if tail.updates else longer._replace(updates=known.updates)
+    return longer if len(tail.clocks["time"]) else longer._replace(updates=known.updates)
 
 
 class _TooShort(Exception):

@@ -77,6 +77,7 @@ class _Reader:
         self._times, self._epochs = (Curve() for _ in CLOCKS)
         self._first_epoch: int | None = None
         self._epoch: int | None = None  # of the last row
+        self._epoch_line = 0  # the last line that determines it
         self._marks = [start]
         self._resumed = False
 
@@ -92,7 +93,7 @@ class _Reader:
     def finish(self) -> Curves:
         found = {name: curve for name, curve in self._metrics.items() if len(curve)}
         clocks = dict(zip(CLOCKS, (self._times, self._epochs), strict=True))
-        return Curves(found, clocks, self._lines, self._size, tuple(self._marks), self._resumed)
+        return Curves(found, clocks, self._lines, self._size, tuple(self._marks), self._epoch_line, self._resumed)
 
     def _add_columns(self, rows: Rows) -> bool:
         """Add rows with the same metrics and ordinary values; return False, and add nothing, for any other rows."""
@@ -115,6 +116,7 @@ class _Reader:
         if epochs != [self._epoch] * len(epochs):
             for place, epoch in enumerate(epochs):
                 self._note_epoch(lines[place], epoch, updates[place - 1] if place else None)
+        self._epoch_line = lines[-1]
         self._times.extend(lines, places, times)
         return True
 
@@ -122,6 +124,7 @@ class _Reader:
         if row.get("event") == "resume":
             if isinstance(row.get("from_line"), int):
                 self._cut(row["from_line"])
+                self._epoch_line = line
             return
         update, values = row.get("update"), row.get("values", {})
         if type(update) is not int or abs(update) >= 2**63 or not isinstance(values, dict):
@@ -147,11 +150,12 @@ class _Reader:
 
     def _note_epoch(self, line: int, epoch: object, previous: int | None) -> None:
         """Add a point to the epochs if a row is the first of an epoch: the number of epochs completed before it."""
-        if type(epoch) is not int or epoch == self._epoch or abs(epoch) >= 2**31:
+        if type(epoch) is not int or abs(epoch) >= 2**31:
             return
+        self._epoch_line = line
         if self._epoch is None:
             self._first_epoch = epoch
-        elif len(self._times) or previous is not None:
+        elif epoch != self._epoch:
             self._epochs.append(line, self._times.updates[-1] if previous is None else previous, self._epoch + 1)
         self._epoch = epoch
 
@@ -161,3 +165,5 @@ class _Reader:
         for curve in (self._times, self._epochs, *self._metrics.values()):
             curve.cut(line)
         self._epoch = int(self._epochs.values[-1]) if len(self._epochs) else self._first_epoch
+        if not len(self._times):
+            self._epoch = None
