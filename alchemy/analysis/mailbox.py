@@ -21,7 +21,6 @@ from alchemy.records.symlinks import path_inside
 
 NEW_BEST = "new best"
 ENDED = ("finished", "failed", "killed", "lost", "stopped")
-KINDS = (*ENDED, NEW_BEST)
 BY_CAUSE = ("failed", "killed", "lost")  # grouped by cause, and sent as "failed"
 RECORD_KINDS = ("train", "test")  # records that send mail
 
@@ -53,9 +52,9 @@ class Group(NamedTuple):
 class Mailbox:
     """The mails of a project, grouped, newest first. Cleared mails are left out."""
 
-    def __init__(self, index: RecordIndex, marks: Marks | None = None) -> None:
+    def __init__(self, index: RecordIndex) -> None:
         self._index = index
-        self.marks = marks or Marks(index.settings.home)
+        self.marks = Marks(index.settings.home)
         self.all = sorted(derive_mails(index), key=lambda mail: (mail.when, mail.id), reverse=True)
         cleared = self.marks["cleared"]
         groups: dict[tuple[str, ...], list[Mail]] = {}

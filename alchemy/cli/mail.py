@@ -82,10 +82,12 @@ def _since(args: argparse.Namespace) -> float | None:
 
 
 def _list(args: argparse.Namespace) -> int:
+    if args.limit < 0:
+        raise AlchemyError(f"-n must not be negative, got {args.limit}", hint="-n 0 shows all")
     since = _since(args)
     with _open() as mailbox:
         groups = mailbox.select(unread=args.unread, since=since)
-        shown = groups[: args.limit] if args.limit else groups
+        shown = groups[: args.limit or None]
         if args.json:
             print_json([_as_data(mailbox, group) for group in shown])
         elif shown:
