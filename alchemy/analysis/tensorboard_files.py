@@ -23,6 +23,7 @@ from alchemy.index.read_record import flatten, read_config
 from alchemy.index.record_index import Row
 from alchemy.optional_packages import import_package
 from alchemy.records.create_folder import make_folder, write_error
+from alchemy.records.folder import FIELDS
 from alchemy.records.metrics_file import read_metrics
 from alchemy.records.record_json import FORMAT
 from alchemy.records.status import INFO
@@ -167,7 +168,7 @@ def read_event_run(root: Path, folder: Path, files: Iterable[Path]) -> EventRun:
     from tensorboard.compat.proto.event_pb2 import Event
 
     inside = folder.relative_to(root).as_posix()
-    run = EventRun(folder, root.resolve().name if inside == "." else inside)
+    run = EventRun(folder, _decode(root.resolve().name if inside == "." else inside))
     for path in files:
         try:
             run.size += path.stat().st_size
@@ -192,7 +193,12 @@ def find_imported(run: EventRun, folder: Path) -> Path | None:
 
 
 def _source(run: EventRun) -> dict[str, Any]:
-    return {"path": os.path.abspath(run.folder), "bytes": run.size}
+    return {"path": _decode(os.path.abspath(run.folder)), "bytes": run.size}
+
+
+def _decode(path: str) -> str:
+    """Return a path as text that can be stored, even if its bytes are not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def create_record(run: EventRun, folder: Path) -> Path:
@@ -201,8 +207,8 @@ def create_record(run: EventRun, folder: Path) -> Path:
     first, last = _moment(started), _moment(max(run.times.values()))
     record = make_folder(folder, first.strftime("%Y-%m-%d_%H-%M-%S.%f"))
     config = dumps({"tag": run.name, HPARAMS: run.settings} if run.settings else {"tag": run.name})
-    purpose = f"imported from {os.path.abspath(run.folder)}"
-    info = {
+    purpose = f"imported from {_source(run)['path']}"
+    info = FIELDS | {
         "format": FORMAT,
         "id": record.name,
         "kind": "import",
@@ -218,15 +224,6 @@ def create_record(run: EventRun, folder: Path) -> Path:
         "heartbeat": last.isoformat(timespec="milliseconds"),
         "cmd": hide_words(sys.argv),
         "cfg_hash": hash_text(config),
-        "code_hash": "",
-        "code": {},
-        "seed": None,
-        "versions": {},
-        "parent": None,
-        "gen": 0,
-        "variant": "",
-        "delta": {},
-        "best": None,
         "source": _source(run),
     }
     try:

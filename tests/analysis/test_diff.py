@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ CODE = {"src/model.py": "a = 1\nb = 2\n", "src/data.py": "c = 3\n"}
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".alchemy").mkdir()
     return tmp_path
@@ -33,8 +32,8 @@ def whole(root: Path, number: int, loss: float = 0.5, **config: object) -> Path:
 
 def compare(a: Path, b: Path) -> dict[str, Section]:
     with RecordIndex.open() as index:
-        sides = [Side(index, index.find(str(folder))) for folder in (a, b)]
-        return {section.name: section for section in diff_records(*sides)}
+        one, other = (Side(index, index.find(str(folder))) for folder in (a, b))
+        return {section.name: section for section in diff_records(one, other)}
 
 
 def test_equal_records_are_identical_in_every_section(project: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,14 @@ def test_new_style_scalars_and_settings_are_read(project: Path) -> None:
     assert run.name == "train" and run.steps == {0: {"loss": 1.5}, 1: {"loss": 2.5}}
     assert run.settings == {"lr": 0.1, "name": "a\x1b", "big": True}
     assert (create_record(run, project / "records") / "cfg.toml").read_text().startswith('tag = "train"')
+
+
+def test_a_folder_whose_name_is_not_text_is_imported(project: Path) -> None:
+    folder = Path(os.fsdecode(b"tb/caf\xe9"))
+    export(write_curves(project / "records", 1, {"dev/f1": [0.25]}), folder)
+    assert main(["import-tb", "tb"]) == 0
+    (new,) = (project / "records/import").iterdir()
+    assert read_info(new)["tag"] == "caf\ufffd"
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data[:90] + b"x" * 40 + data[100:], bytes])
