@@ -133,11 +133,12 @@ def escape_markdown(text: str) -> str:
 
 
 def safe_cell(value: object) -> object:
-    """Return a CSV cell that a spreadsheet does not evaluate as a formula.
+    """Return a CSV cell that a spreadsheet does not evaluate as a formula, without control characters.
 
     >>> safe_cell("=1+1"), safe_cell(-0.5), safe_cell("-0.5")
     ("'=1+1", -0.5, '-0.5')
     """
+    value = printable(value) if isinstance(value, str) else value
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         try:
             float(value)

@@ -63,7 +63,7 @@ def test_other_shells_accept_their_script(shell, tmp_path):
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """A project whose index knows two records; a third one, a fourth with a hostile name, and more keys are not offered."""
+    """A project whose index knows two records and one with a hostile name; another record is new."""
     from alchemy.index.record_index import RecordIndex
     from tests.analysis.fake_runs import write_run
 

@@ -50,7 +50,9 @@ def test_one_screen_about_a_run(records: Path, capsys) -> None:
     for text in (
         "demo: finished", str(record), "Does it help?", "tags: paper",
         "2026-03-01 13:00:00, 5 min, 2 updates, on elsewhere", "alchemy run 'a b.toml'",
-        "3fa23fa23fa2 (main), with uncommitted changes", "seed      7", "tiny: model.hidden = 4", "dev/f1 0.5 at update 2", f"test {test} (finished)", "test/f1", ": yes", "alchemy test 2026-03-01_13-00-00",
+        "3fa23fa23fa2 (main), with uncommitted changes", "seed      7", "tiny: model.hidden = 4",
+        "dev/f1 0.5 at update 2",
+        f"test {test} (finished)", "test/f1", ": yes", "alchemy test 2026-03-01_13-00-00",
         "alchemy plot 2026-03-01_13-00-00 --metric dev/f1", "cfg.toml",
     ):  # fmt: skip
         assert text in shown

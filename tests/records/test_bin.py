@@ -51,7 +51,7 @@ def test_a_record_is_restored_as_it_was(tmp_path: Path, monkeypatch: pytest.Monk
     assert content(record) == before
     assert os.path.samefile(record / "state/u1/model", record / "state/best/model")
     assert list_bin(home) == []
-    assert not [path for path in (tmp_path / ".alchemy/bin").iterdir()]
+    assert os.listdir(tmp_path / ".alchemy/bin") == []
 
 
 def test_two_records_with_the_same_id_are_kept_apart(tmp_path: Path) -> None:
