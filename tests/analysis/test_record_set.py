@@ -15,6 +15,7 @@ import alchemy
 from alchemy.errors import AlchemyError, MissingKey
 from tests.analysis.fake_runs import write_run
 from tests.hidden import HIDE, python
+from tests.toy import config
 
 EVIL = "<script>alert(1)</script>\x1b[31m"
 
@@ -137,12 +138,21 @@ def test_the_package_is_callable_and_stays_a_package(runs):
     from alchemy import records
     from alchemy.records import Record, folder
 
-    assert records is alchemy.records is sys.modules["alchemy.records"]
-    assert records.Record is Record is folder.Record
+    package = sys.modules["alchemy.records"]
+    assert records is alchemy.records is package
+    assert package.Record is Record is folder.Record
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = records.nothing
+        _ = package.nothing
     with pytest.raises(AlchemyError, match="folder not found: recrods"):
         alchemy.records("recrods")
+
+
+def test_the_model_of_a_record_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alchemy.run([config("records", sched__epochs=1)], device=[-1])
+    (record,) = alchemy.records("records")
+    with record.load(checkpoint="last") as model:
+        assert [tuple(weight.shape) for weight in model.module.parameters()] == [(1, 1), (1,)]
 
 
 def test_finding_records_imports_neither_torch_nor_numpy(runs):
