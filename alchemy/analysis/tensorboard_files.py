@@ -168,8 +168,10 @@ def read_event_run(root: Path, folder: Path, files: Iterable[Path]) -> EventRun:
     from tensorboard.compat.proto.event_pb2 import Event
 
     inside = folder.relative_to(root).as_posix()
-    run = EventRun(folder, _decode(root.resolve().name if inside == "." else inside))
+    run = EventRun(folder, root.resolve().name if inside == "." else inside)
     for path in files:
+        if (shown := _decode(os.path.abspath(path))) != os.path.abspath(path):
+            raise AlchemyError(f"{shown}: TensorBoard cannot read names that are not UTF-8", hint="rename it")
         try:
             run.size += path.stat().st_size
             for data in RawEventFileLoader(str(path)).Load():
@@ -193,11 +195,11 @@ def find_imported(run: EventRun, folder: Path) -> Path | None:
 
 
 def _source(run: EventRun) -> dict[str, Any]:
-    return {"path": _decode(os.path.abspath(run.folder)), "bytes": run.size}
+    return {"path": os.path.abspath(run.folder), "bytes": run.size}
 
 
 def _decode(path: str) -> str:
-    """Return a path as text that can be stored, even if its bytes are not UTF-8."""
+    """Return a path as text that can be printed, even if its bytes are not UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
