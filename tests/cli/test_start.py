@@ -52,6 +52,37 @@ def test_torch_is_not_imported(words, project):
     assert not done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ls"],
+        ["ls", "--csv"],
+        ["show", "last"],
+        ["search", "demo"],
+        ["tag", "last", "+a"],
+        ["note", "last", "x"],
+        ["purpose", "last"],
+        ["open", "last"],
+        ["du"],
+        ["gc"],
+        ["rm", "--list"],
+        ["archive", "last", "-o", "{}.tar"],
+        ["checkpoint", "ls", "best(dev/f1)"],
+        ["config", "show", "last"],
+        ["__complete", "show", "la"],
+    ],
+)
+def test_commands_on_records_do_not_import_torch(words, tmp_path):
+    from tests.analysis.fake_runs import write_run
+
+    record = tmp_path / "records" / write_run(tmp_path / "records", 1, {"dev/f1": 0.5})
+    (record / "state" / "u1").mkdir(parents=True)
+    done = start(*(word.format(tmp_path / "out") for word in words), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert not done.stderr
+
+
 def test_stop_does_not_import_torch_either(tmp_path):
     done = start("stop", "latest", cwd=tmp_path)
     assert done.returncode == 2
