@@ -46,7 +46,7 @@ NUMBER_FIELDS = {"updates": "r.updates", "duration": "r.seconds", "gen": "r.gen"
 TIME_FIELDS = {"created": "r.started", "started": "r.started", "ended": "r.ended"}
 FIELDS = (*TEXT_FIELDS, *HASH_FIELDS, *NUMBER_FIELDS, *TIME_FIELDS)
 FUNCTIONS = {"best": "at_best", "last": "last", "min": "lowest", "max": "highest"}
-LONGEST, DEEPEST = 10_000, 50  # characters, and nested parentheses
+LONGEST, MAX_TERMS, DEEPEST = 10_000, 300, 15  # characters, terms and nested parentheses
 SHOWN = 60  # characters on each side of an error
 
 _SPACE = re.compile(r"\s*")
@@ -149,6 +149,8 @@ class _Parser:
 
     def _term(self) -> str:
         start = self._at
+        if len(self._params) >= MAX_TERMS:  # SQLite limits the size of an expression
+            raise self._error(f"too many terms, at most {MAX_TERMS} are allowed")
         if quoted := self._match(_QUOTED):
             return self._search(_unquote(quoted[1]), start)
         function = self._match(_FUNCTION)

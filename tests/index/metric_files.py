@@ -14,9 +14,10 @@ VALUES = st.one_of(
     st.sampled_from(["nan", "inf", "-inf", 1.7e308, -1.7e308, True, None, "x"]),
 )
 DAMAGED = st.sampled_from(
-    ["", "{", "[1]", "null", '{"update": 1', '{"update": "x", "values": {}}', '{"values": {"loss": 1}}', '{"update": 3}',
-     '{"update": 1, "values": [1]}', '{"update": 1, "values": "loss"}', '{"update": true, "values": {"loss": 1}}',
-     '{"update": 99999999999999999999, "values": {"loss": 1}}', '1},{"update": 1, "values": {"loss": 2}', "\x00",
+    ["", "{", "[1]", "null", "\x00", '{"update": 1', '{"update": "x", "values": {}}', '{"values": {"loss": 1}}',
+     '{"update": 3}', '{"update": 1, "values": [1]}', '{"update": 1, "values": "loss"}',
+     '{"update": true, "values": {"loss": 1}}',
+     '{"update": 99999999999999999999, "values": {"loss": 1}}', '1},{"update": 1, "values": {"loss": 2}',
      '  {"update": 7, "epoch": 0, "values": {"loss": 0.5}}  ', '{"event": "note", "update": 5, "values": {"loss": 1}}',
      '{"event": "resume", "from_line": "x"}', '{"update": 1, "values": {"loss": ' + "9" * 5000 + "}}"]
 )  # fmt: skip
