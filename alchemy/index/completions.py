@@ -34,8 +34,9 @@ def is_harmless(name: str) -> bool:
 
 def complete_record(home: Path, typed: str) -> list[str]:
     """Return the records whose names start with a text, newest first; also `last` and `best(METRIC)`."""
-    symbolic = ["last", "latest"] + [f"best({metric})" for metric in complete_metric(home, "")]
-    found = [name for name in symbolic if typed and name.startswith(typed)]
+    found = [name for name in ("last", "latest") if typed and name.startswith(typed)]
+    if typed.startswith("b"):
+        found += [name for metric in complete_metric(home, "") if (name := f"best({metric})").startswith(typed)]
     return found + list(_read(home, _RECORDS, typed))
 
 

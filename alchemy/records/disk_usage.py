@@ -55,15 +55,16 @@ def kind_of_file(name: str) -> str:
 def list_files(folder: str | Path) -> Iterator[File]:
     """Yield the regular files below a folder, without following links; what cannot be read is skipped."""
     root = os.fspath(folder)
-    for path, names, files in os.walk(root):
+    for folder_path, names, files in os.walk(root):
         names.sort()
         for name in sorted(files):
+            path = os.path.join(folder_path, name)
             try:
-                found = os.lstat(os.path.join(path, name))
+                found = os.lstat(path)
             except OSError:  # deleted in the meantime
                 continue
             if stat.S_ISREG(found.st_mode):
-                relative = os.path.relpath(os.path.join(path, name), root)
+                relative = path[len(root) :].lstrip(os.sep)
                 yield File(relative, found.st_size, (found.st_dev, found.st_ino), found.st_nlink, found.st_mtime)
 
 
