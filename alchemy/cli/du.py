@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.options import Command, Parser, add_limit, print_json
 from alchemy.cli.record_names import add_records, choose_records
 from alchemy.cli.table_format import print_table
 from alchemy.files import readable_size
@@ -24,7 +24,7 @@ Hard links, such as state/best and state/last, are counted once."""
 def _arguments(parser: Parser) -> None:
     add_records(parser)
     add = parser.add_argument
-    add("-n", dest="limit", type=int, default=20, metavar="N", help="show the N largest (default: 20); 0 shows all")
+    add_limit(parser, 20, "records, the largest ones")
     add("--json", action="store_true", help="print JSON")
 
 
@@ -44,7 +44,7 @@ def _main(args: argparse.Namespace) -> int:
     if args.json:
         print_json([_as_data(row, usage) for row, usage in found])
         return 0
-    chosen = found[: args.limit or None]
+    chosen = found[: args.limit]
     cells = [[ids[row.id], row.kind, row.tag, *_sizes(usage)] for row, usage in chosen]
     cells.append([f"{len(found)} records", "", "", *_sizes(_add([usage for _, usage in found]))])
     print_table(["id", "kind", "tag", "total", *KINDS], cells, wide=["tag"])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from alchemy.cli.index import show_progress
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.options import Command, Parser, add_limit, print_json
 from alchemy.cli.table_format import fit_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.filters import TIME_FIELDS
@@ -24,7 +24,7 @@ EXAMPLES = """examples:
   alchemy ls 'lr<1e-3 best(dev/f1)>0.9 created>-7d' --columns id,lr,dev/f1,test/f1
   alchemy ls '"focal loss" or 焦点' --each --columns +model.depth
   alchemy ls --csv > runs.csv
-filters: status:failed, tag:NAME, KEY=VALUE, METRIC>NUMBER, created>-7d, "full text"; see docs/records.md"""
+filters: status:failed, tag:NAME, KEY=VALUE, METRIC>NUMBER, created>-7d, "full text"; see docs/find-records.md"""
 
 WATCH_SECONDS = 2.0
 DISPENSABLE = ("created", "duration", "seed")  # the first columns to leave out in a narrow terminal
@@ -39,7 +39,7 @@ def _arguments(parser: Parser) -> None:
     add("--sort", default="created", metavar="COLUMN", help=text)
     add("--reverse", action="store_true", help="reverse the order")
     add("--each", action="store_true", help="show every run, instead of folding runs that differ only in their seed")
-    add("-n", dest="limit", type=int, default=30, metavar="N", help="show at most N lines (default: 30); 0 shows all")
+    add_limit(parser, 30, "lines")
     add("--all", action="store_true", help="show tests and predictions too, not only training runs")
     add("--watch", action="store_true", help="update the list every 2 seconds until you press Ctrl-C")
     output = parser.add_mutually_exclusive_group()
@@ -48,8 +48,6 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    if args.limit < 0:
-        raise AlchemyError("-n must not be negative", hint="0 shows all")
     if not args.watch:
         _show(args)
         return 0
@@ -100,7 +98,7 @@ def _list(index: RecordIndex, args: argparse.Namespace) -> Listing:
         more=more,
         sort=_sort_order(index, args.sort, args.reverse),
         fold=not args.each,
-        limit=args.limit or None,
+        limit=args.limit,
         kind="" if args.all else "train",
     )
 

@@ -192,6 +192,18 @@ def _parse_device(text: str) -> int:
     return number
 
 
+def add_limit(parser: argparse.ArgumentParser, count: int, noun: str) -> None:
+    """Add the option `-n`; its value is None if everything is to be shown."""
+    text = f"show at most N {noun} (default: {count}); 0 shows all"
+    parser.add_argument("-n", dest="limit", type=_parse_limit, default=count, metavar="N", help=text)
+
+
+def _parse_limit(text: str) -> int | None:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number of lines, or 0 to show all, got {text!r}")
+    return int(text) or None
+
+
 def parse_integers(text: str) -> list[int]:
     """Parse a list such as `1,2,3`."""
     try:

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, print_json
-from alchemy.errors import AlchemyError, printable
+from alchemy.cli.options import Command, Parser, add_limit, print_json
+from alchemy.errors import printable
 
 if TYPE_CHECKING:
     from alchemy.analysis.text_matches import Match
@@ -25,7 +25,7 @@ def _arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("text", nargs="+", metavar="TEXT", help="words to search for")
     add("--all", action="store_true", help="search tests and predictions too, not only training runs")
-    add("-n", dest="limit", type=int, default=20, metavar="N", help="show at most N records (default: 20); 0 shows all")
+    add_limit(parser, 20, "records")
     add("--json", action="store_true", help="print JSON")
 
 
@@ -33,13 +33,11 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.text_matches import find_matches, search
     from alchemy.index.record_index import RecordIndex
 
-    if args.limit < 0:
-        raise AlchemyError("-n must not be negative", hint="0 shows all")
     text = " ".join(args.text)
     with RecordIndex.open() as index:
         rows = search(index, text, kind="" if args.all else "train")
         others = 0 if args.all else len(search(index, text)) - len(rows)
-        shown = rows[: args.limit or None]
+        shown = rows[: args.limit]
         matches, ids = find_matches(index, shown, text), index.shorten_ids(shown)
     if args.json:
         print_json([_as_data(row, matches[row.id]) for row in shown])

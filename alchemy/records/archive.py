@@ -68,11 +68,17 @@ def _check(path: Path, records: Sequence[Path]) -> None:
         raise AlchemyError(f"{path} exists already", hint="choose another name, or remove it")
     if not path.parent.is_dir():
         raise AlchemyError(f"folder not found: {path.parent}")
+    if inside := next((record for record in records if _is_inside(path, record)), None):
+        raise AlchemyError(f"{path} is inside the record {inside}", hint="choose a place outside of it")
     names = [record.name for record in records]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise AlchemyError(f"two of the records have the same id: {repeated[0]}", hint="archive them separately")
     for record in records:
         refuse_running(record, _read_info(record))
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _read_info(record: Path) -> dict[str, Any]:

@@ -47,8 +47,12 @@ def move_to_bin(home: Path, record: Path, roots: Sequence[Path], batch: str) -> 
         about = {"path": removed.path, "when": removed.when, "batch": batch}
         # written first: a file that describes nothing is harmless, but a record in the bin must be restorable
         write_atomic(_about(target), json.dumps(about, ensure_ascii=False, indent=1) + "\n")
-        with lock_record(record):
-            move_folder(record, target)
+        try:
+            with lock_record(record):
+                move_folder(record, target)
+        finally:
+            if not target.is_dir():
+                _about(target).unlink(missing_ok=True)
     except OSError as error:
         raise AlchemyError(f"cannot move {record} to {home / BIN}: {error.strerror or error}") from error
     return removed

@@ -143,7 +143,7 @@ def test_wrong_options(records: Path, capsys) -> None:
     write_run(records, 1, {"dev/f1": 0.1})
     assert "did you mean 'dev/f1'" in ls(capsys, "--columns", "dev/f2", code=2)[1]
     assert "cannot sort by 'f1x'" in ls(capsys, "--sort", "f1x", code=2)[1]
-    assert "-n must not be negative" in ls(capsys, "-n=-1", code=2)[1]
+    assert "expected a number of lines, or 0 to show all, got '-1'" in ls(capsys, "-n", "-1", code=2)[1]
     assert "--watch cannot be combined" in ls(capsys, "--watch", "--json", code=2)[1]
 
 

@@ -88,6 +88,7 @@ def test_a_locked_record_stays_even_if_it_is_damaged(tmp_path: Path) -> None:
         process.stdout.readline()
         with pytest.raises(AlchemyError, match="another process is writing to"):
             move_to_bin(tmp_path / ".alchemy", record, [tmp_path], "")
+        assert os.listdir(tmp_path / ".alchemy/bin") == []
         process.kill()
     assert move_to_bin(tmp_path / ".alchemy", record, [tmp_path], "").folder.is_dir()
 
