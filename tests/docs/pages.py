@@ -11,7 +11,8 @@ page run one after the other in one program, after the commands. A comment befor
 The programs of zygote.py replace `alchemy` and Python where possible.
 
 In an output, `...` matches anything, and any lines if it is alone on a line. Times, dates and decimal numbers match any
-other. Lines must be printed in the same order, possibly with others in between.
+other, as do two or more spaces, since the columns of a table are as wide as their values. Lines must be printed in the
+same order, possibly with others in between.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ BLOCK = re.compile(
 )
 IN_BACKGROUND = re.compile(r" &$|--background", re.MULTILINE)
 ANY = re.compile(r"\\\.\\\.\\\.")
+GAP = re.compile(r"(?:\\ ){2,}")
 ALIKE = (
     (re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{6}"), r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{6}"),
+    (re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"), r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d(?:\.\d+)?"),  # a short id
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d\b"), r"\d{4}-\d\d-\d\d \d\d:\d\d"),
     (re.compile(r"\d\d:\d\d:\d\d"), r"\d\d:\d\d:\d\d"),
     (re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?"), r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"),
 )
@@ -146,5 +150,5 @@ def pattern(line: str) -> re.Pattern[str]:
 
     for shape, stands_for in ALIKE:
         line = shape.sub(lambda _, stands_for=stands_for: keep(stands_for), line)  # type: ignore[misc]
-    text = ANY.sub(".*", re.escape(line))
+    text = GAP.sub(" {2,}", ANY.sub(".*", re.escape(line)))
     return re.compile(re.sub(r"\0(\d+)\0", lambda match: kept[int(match[1])], text))
