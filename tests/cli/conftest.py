@@ -27,6 +27,13 @@ def project(tmp_path, monkeypatch, capsys):
     return folder
 
 
+@pytest.fixture
+def records(tmp_path, monkeypatch):
+    """The folder for the records of an empty project, which is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "records"
+
+
 @pytest.fixture(scope="session")
 def record(corpora, tmp_path_factory):
     """The read-only record of a translation model trained for two epochs."""

@@ -8,26 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.cli import main
 from tests.analysis.fake_runs import write_run
-
-
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "records"
+from tests.cli.run_command import run
 
 
 @pytest.fixture
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another project."""
     return tmp_path_factory.mktemp("elsewhere")
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    assert main(list(words)) == code
-    out, err = capsys.readouterr()
-    return out + err
 
 
 def test_a_run_and_its_tests_move_to_another_project(records: Path, elsewhere: Path, capsys, monkeypatch) -> None:

@@ -8,21 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.cli import main
 from alchemy.records.readme import read_readme
 from tests.analysis.fake_runs import write_run
+from tests.cli.run_command import run
 
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path / "records" / write_run(tmp_path / "records", 1, {"dev/f1": 0.5}, {"optim": {"lr": 0.1}})
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    assert main(list(words)) == code
-    out, err = capsys.readouterr()
-    return out if code == 0 else err
 
 
 def test_tags_are_added_removed_and_found(record: Path, capsys) -> None:

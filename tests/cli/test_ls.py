@@ -15,12 +15,6 @@ from tests.analysis.fake_curves import change_info
 from tests.analysis.fake_runs import write_run
 
 
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "records"
-
-
 def ls(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[list[str], str]:
     assert main(["ls", *words]) == code
     out, err = capsys.readouterr()

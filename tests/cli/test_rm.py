@@ -9,20 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.cli import main
 from tests.analysis.fake_runs import write_run
-
-
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "records"
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    assert main(list(words)) == code
-    out, err = capsys.readouterr()
-    return out + err
+from tests.cli.run_command import run
 
 
 def test_what_one_command_removed_is_restored_together(records: Path, capsys) -> None:

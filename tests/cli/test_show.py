@@ -7,28 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.cli import main
 from alchemy.records.readme import add_note, set_purpose, set_tags
 from tests.analysis.fake_curves import change_info
 from tests.analysis.fake_runs import write_run
+from tests.cli.run_command import run
 
 TRACE = """Traceback (most recent call last):
   File "src/model.py", line 3, in forward
     return 焦点(x)
 ValueError: 形状不一致
 """
-
-
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "records"
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    assert main(list(words)) == code
-    out, err = capsys.readouterr()
-    return out + err
 
 
 def fail(record: Path) -> None:
