@@ -131,8 +131,8 @@ def _find_folder(environment: Mapping[str, Any]) -> tuple[Path, list[str]]:
     if isinstance(folder, str) and os.path.isabs(folder) and os.path.isdir(folder):
         return Path(folder), []
     here = Path.cwd()
-    text = f"the working directory of the run, {folder}, does not exist" if folder else "the working directory is unknown"
-    return here, [f"{text}: relative paths refer to {here}"]
+    what = f"of the run, {folder}, does not exist" if folder else "is unknown"
+    return here, [f"the working directory {what}: relative paths refer to {here}"]
 
 
 def _recorded_device(environment: Mapping[str, Any]) -> list[int] | None:

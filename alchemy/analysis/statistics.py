@@ -60,10 +60,8 @@ def _describe(
     mean: float, error: float, freedom: float, confidence: float, *, paired: bool, counts: tuple[int, int]
 ) -> Difference:
     reach = student_quantile(confidence, freedom) * error
-    if error > 0:
-        p = student_p(mean / error, freedom)
-    else:  # no spread at all: either no difference, or one without any doubt
-        p = 1.0 if mean == 0 else 0.0
+    # without any spread, there is either no difference, or one without any doubt
+    p = student_p(mean / error, freedom) if error > 0 else float(mean == 0)
     return Difference(mean, error, mean - reach, mean + reach, p, freedom, paired, counts)
 
 

@@ -33,7 +33,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="N", help="use another seed")
     add_devices(parser, " (default: the device of the run)")
     add("--desc", default="", metavar="TEXT", help="description of the run, stored in its record")
-    add("--debug", action="store_true", help="enable debug messages, anomaly detection and exact locations of CUDA errors")
+    text = "enable debug messages, anomaly detection and exact locations of CUDA errors"
+    add("--debug", action="store_true", help=text)
     add("--raise", dest="raise_errors", action="store_true", help="exit with the traceback if the run fails")
 
 
@@ -96,7 +97,7 @@ def _compare(record: Path, result: RunResult) -> bool:
     found = compare_repetition(record, result.record_dir, status_of(record) or "finished")
     print(printable(f"\ncompared with {record.name}:\n{found.text}"))
     if not found.identical:
-        print(f"for details: alchemy diff {shlex.quote(str(record))} {shlex.quote(str(result.record_dir))}", file=sys.stderr)
+        print(f"for details: {shlex.join(['alchemy', 'diff', str(record), str(result.record_dir)])}", file=sys.stderr)
     return found.identical
 
 

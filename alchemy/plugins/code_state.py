@@ -134,7 +134,8 @@ def _read_status(folder: Path, *, untracked: bool = False) -> dict[str, Any] | N
     if heads.get("branch.oid", "(initial)") == "(initial)":
         return None
     others = [row[2:] for row in rows if row.startswith("? ")]
-    return _state(heads["branch.oid"], heads.get("branch.head", ""), any(row[:2] in ("1 ", "2 ", "u ") for row in rows), others)
+    dirty = any(row.startswith(("1 ", "2 ", "u ")) for row in rows)
+    return _state(heads["branch.oid"], heads.get("branch.head", ""), dirty, others)
 
 
 def _state(commit: str, branch: str, dirty: bool | None, untracked: list[str] = []) -> dict[str, Any]:
@@ -187,8 +188,10 @@ def _leave_out_secrets(section: str, root: Path) -> str:
 def _name_of(section: str) -> str:
     """Return the path that a section of a diff is about.
 
-    >>> _name_of("diff --git a/src/x y.py b/src/x y.py\\nindex 1..2\\n"), _name_of('diff --git "a/\\\\344.py" "b/\\\\344.py"')
-    ('src/x y.py', '\\\\344.py')
+    >>> _name_of("diff --git a/src/x y.py b/src/x y.py\\nindex 1..2\\n")
+    'src/x y.py'
+    >>> _name_of('diff --git "a/\\\\344.py" "b/\\\\344.py"')
+    '\\\\344.py'
     """
     names = section.partition("\n")[0].removeprefix("diff --git ")
     return names[: len(names) // 2].strip('"').removeprefix("a/")  # both names are the same

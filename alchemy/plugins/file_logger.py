@@ -141,7 +141,8 @@ class FileLogger(AlchemyPlugin):
             "git": git.fields,
             "alchemy": own.fields,
         }
-        files = {**git.files, **own.files, "env.json": json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"}
+        machine = json.dumps(environment(run.device_info or {}), indent=1, default=str)
+        files = {**git.files, **own.files, "env.json": f"{machine}\n"}
         if backup_cfg:
             masked = mask_secrets(run.cfg)
             files["cfg.toml"], fields["cfg_values"] = _to_toml(masked), values_hash(masked)
@@ -157,9 +158,7 @@ class FileLogger(AlchemyPlugin):
         if self.record is not None and device is not None and device.type == "cuda":
             if torch.cuda.is_initialized():  # an earlier run in this process
                 torch.cuda.reset_peak_memory_stats(device)
-            self.record.usage.watch_gpus(
-                self.run.group.size, lambda: torch.cuda.max_memory_allocated(device) / 2**20
-            )
+            self.record.usage.watch_gpus(self.run.group.size, lambda: torch.cuda.max_memory_allocated(device) / 2**20)
 
     def _log_overhead(self) -> None:
         """Log the tracking overhead."""
@@ -210,7 +209,8 @@ def _update_sources(record: Record, sources: Sources) -> None:
         name for name, text in sources.files.items() if _write_versioned(record.path, record.generation, name, text)
     ]
     for name in DIFFS:
-        if name not in sources.files and path_inside(record.path, name).is_file():  # nothing has changed since the commit
+        # an old diff, although nothing has changed since the commit
+        if name not in sources.files and path_inside(record.path, name).is_file():
             _write_versioned(record.path, record.generation, name, "")
             (record.path / name).unlink()
     record.files, fields = sources.files, dict(sources.fields)

@@ -91,9 +91,9 @@ def refuse_running(folder: Path, info: Mapping[str, Any]) -> None:
 
 
 def is_here(info: Mapping[str, Any]) -> bool:
-    """Return whether a record was last written on this machine, since its last start: only then, its PID says something.
+    """Return whether a record was last written on this machine, since its last boot; otherwise, its PID is meaningless.
 
-    Host names are not unique. Records of format 1 have nothing else.
+    Host names are not unique, but records of format 1 have nothing else.
     """
     boot = info.get("boot_id")
     return info["host"] == socket.gethostname() and (boot is None or boot == boot_id())

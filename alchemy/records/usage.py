@@ -42,7 +42,8 @@ def _read_earlier(record: Mapping[str, Any]) -> tuple[dict[str, float], float, f
     memory, cpu, gpu = (record.get(key) for key in KEYS)
     peaks = memory.items() if isinstance(memory, dict) else ()
     numbers = {name: value for name, value in peaks if isinstance(value, int | float)}
-    return numbers, *(value if isinstance(value, int | float) else 0.0 for value in (cpu, gpu))
+    cpu, gpu = (value if isinstance(value, int | float) else 0.0 for value in (cpu, gpu))
+    return numbers, cpu, gpu
 
 
 def _larger(value: float | None, other: float | None) -> float | None:
