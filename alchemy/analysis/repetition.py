@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from alchemy.errors import AlchemyError
 from alchemy.records.agreement import compare_ledgers, find_metric_difference
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.ledger import iterate_ledger
@@ -14,8 +15,7 @@ METRICS = "metrics.jsonl"
 NAMES = ("the record", "the rerun")
 
 
-@dataclass(frozen=True)
-class Repetition:
+class Repetition(NamedTuple):
     """Whether a repetition has the same results, and a description."""
 
     identical: bool
@@ -27,6 +27,13 @@ def compare_repetition(record: Path, rerun: Path, status: str = "finished") -> R
 
     If the recorded run did not finish, as `status` says, the repetition may continue where it ended.
     """
+    try:
+        return _compare(record, rerun, status)
+    except (AlchemyError, OSError) as error:
+        return Repetition(False, f"cannot be compared: {error}")
+
+
+def _compare(record: Path, rerun: Path, status: str) -> Repetition:
     names = [name for name in (METRICS, LEDGER) if any((folder / name).is_file() for folder in (record, rerun))]
     for name in names:
         for folder, who in zip((record, rerun), NAMES, strict=True):
