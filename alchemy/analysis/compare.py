@@ -14,7 +14,9 @@ from alchemy.analysis.statistics import Difference, paired_test, welch_test
 from alchemy.errors import AlchemyError
 from alchemy.index.filters import FUNCTIONS
 from alchemy.index.listing import Cell, format_number, summarize
-from alchemy.index.record_index import RecordIndex, Row, is_minimized
+from alchemy.index.metric_direction import find_minimizing, is_minimized
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 
 MANY_TESTS = 3  # from this number on, the p-values get a caution
@@ -122,7 +124,7 @@ def _read_metrics(index: RecordIndex, groups: Sequence[Group], chosen: Sequence[
     known = {name for table in tables.values() for name in table}
     for name in chosen:
         if name not in known:
-            raise AlchemyError(f"none of these runs has a metric {name!r}", hint=index.suggest(name))
+            raise AlchemyError(f"none of these runs has a metric {name!r}", hint=index.names.suggest(name))
     monitored = dict.fromkeys(row.best_metric for group in groups for row in group.rows if row.best_metric in known)
     tests = [f"test/{name.partition('/')[2]}" for name in monitored]
     main = list(dict.fromkeys([*monitored, *(name for name in tests if name in known)]))
@@ -156,8 +158,7 @@ def _is_lower_better(index: RecordIndex, groups: Sequence[Group], metric: str) -
     """Return whether lower values are better: as the runs monitor the metric, else by its name."""
     score = metric.partition("/")[2]
     rows = [row for group in groups for row in group.rows if row.best_metric.partition("/")[2] == score]
-    modes = index.config_values(rows[:1], "checkpoint.mode")
-    return modes[rows[0].id] == "min" if rows and rows[0].id in modes else is_minimized(metric)
+    return find_minimizing(index, rows[:1])[rows[0].id] if rows else is_minimized(metric)
 
 
 def _judge(row: MetricRow, place: int, groups: Sequence[Group], lower: bool, confidence: float) -> str:

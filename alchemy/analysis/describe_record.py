@@ -11,7 +11,8 @@ from typing import Any
 from alchemy.checkpoint.links import is_linked
 from alchemy.checkpoint.manifest import LINKS, checkpoints, read_manifest, verify
 from alchemy.errors import AlchemyError
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 from alchemy.records.disk_usage import list_files, measure
 from alchemy.records.failure import read_traceback
 from alchemy.records.readme import read_readme

@@ -16,7 +16,8 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
 from alchemy.index.read_record import flatten, read_config
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 from alchemy.records.agreement import compare_ledgers, find_metric_difference
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.metrics_file import MACHINE_PREFIXES

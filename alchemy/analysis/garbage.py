@@ -13,7 +13,7 @@ from pathlib import Path
 from alchemy.checkpoint.links import is_linked
 from alchemy.checkpoint.manifest import LINKS, TEMPORARY, checkpoints
 from alchemy.errors import AlchemyError
-from alchemy.index.record_index import Row
+from alchemy.index.row import Row
 from alchemy.records.bin import delete_forever, list_bin, lock_record
 from alchemy.records.disk_usage import freed_bytes
 from alchemy.records.status import status_of

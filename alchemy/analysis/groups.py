@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from alchemy.config.secrets import conceal
 from alchemy.errors import AlchemyError
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 
 MAX_GROUPS = 26
 # keys that differ between runs but do not describe the experiment

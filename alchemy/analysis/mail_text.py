@@ -13,7 +13,7 @@ from alchemy.analysis.mailbox import Group, Mail
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table, shorten_path
 from alchemy.index.listing import format_duration, format_number, format_time
-from alchemy.index.record_index import Row
+from alchemy.index.row import Row
 from alchemy.records.failure import read_log_end, read_traceback, split_log
 from alchemy.records.status import INFO
 from alchemy.records.symlinks import path_inside

@@ -14,7 +14,9 @@ from alchemy.analysis.mail_marks import Marks
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
 from alchemy.index.listing import format_number
-from alchemy.index.record_index import RecordIndex, Row, is_minimized
+from alchemy.index.metric_direction import find_minimizing
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 from alchemy.records.failure import LARGEST_MAIL, MAIL
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.symlinks import path_inside
@@ -124,7 +126,7 @@ def derive_mails(index: RecordIndex) -> Iterator[Mail]:
         by_cause = row.status in BY_CAUSE
         group = (row.status, row.signature) if by_cause else (row.status, row.kind, row.tag)
         yield _write(row, row.status, cause, group)
-    lower = _minimizing(index, rows)
+    lower = find_minimizing(index, rows)
     for row, former in find_new_bests(rows, lower):
         text = f"{_best_text(row)}, before {format_number(former)}"
         yield _write(row, NEW_BEST, text, (NEW_BEST, row.tag, row.best_metric))
@@ -154,14 +156,8 @@ def find_former_best(index: RecordIndex, path: str, metric: str, value: float) -
         return None
     own, rows = found.pop(path), [row for row in found.values() if row.status in ENDED]
     last = replace(own, status="finished", best_metric=metric, best_value=value, ended=math.inf)
-    lower = _minimizing(index, [*rows, last])
+    lower = find_minimizing(index, [*rows, last])
     return next((former for row, former in find_new_bests([*rows, last], lower) if row.path == path), None)
-
-
-def _minimizing(index: RecordIndex, rows: Sequence[Row]) -> dict[int, bool]:
-    """Return for each run whether lower values of its monitored metric are better."""
-    modes = index.config_values(rows, "checkpoint.mode")
-    return {row.id: modes[row.id] == "min" if row.id in modes else is_minimized(row.best_metric) for row in rows}
 
 
 def _write(row: Row, kind: str, cause: str, group: tuple[str, ...]) -> Mail:

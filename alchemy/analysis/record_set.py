@@ -15,7 +15,8 @@ from alchemy.index.curves import Curve
 from alchemy.index.listing import build_listing, format_number
 from alchemy.index.read_curves import read_curves
 from alchemy.index.read_record import flatten, read_config
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,8 @@ from alchemy.analysis.axes import Axis, fit_axis
 from alchemy.analysis.groups import changed_keys, fold
 from alchemy.errors import AlchemyError
 from alchemy.index.curves import Bucket
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 
 X_AXES = ("update", "epoch", "time")
 MAX_LINES = 40
@@ -92,7 +93,7 @@ def build_plot(
                 notes += [f"{_count(missing)} of {label} without {name}"] if missing and curves else []
         if not lines:
             known = sorted({name for table in index.metrics(rows).values() for name in table})
-            hint = index.suggest(names[0]) or f"they have {', '.join(known[:8]) or 'no metrics'}"
+            hint = index.names.suggest(names[0]) or f"they have {', '.join(known[:8]) or 'no metrics'}"
             raise AlchemyError(f"none of these runs has logged {' or '.join(names)}", hint=hint)
         panels.append(Panel(", ".join(names), lines))
     unit = _scale_time(panels) if x == "time" else ""
@@ -135,7 +136,7 @@ class _Reader:
         self._index, self._x = index, x
 
     def __call__(self, row: Row, metric: str) -> Line | None:
-        buckets = self._index.curve(row, metric)
+        buckets = self._index.curves.read(row, metric)
         if not buckets:
             return None
         convert = self._converter(row)
@@ -146,7 +147,7 @@ class _Reader:
     def _converter(self, row: Row) -> Callable[[float], float]:
         if self._x == "update":
             return float
-        points = self._index.clock(row, self._x)
+        points = self._index.curves.read_clock(row, self._x)
         updates, values = [0.0], [0.0]
         for update, value in points:
             if update > updates[-1]:  # a run that was resumed may repeat updates

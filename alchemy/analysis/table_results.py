@@ -17,7 +17,8 @@ from alchemy.errors import AlchemyError
 from alchemy.files import read_table as read_json_table
 from alchemy.files import write_atomic
 from alchemy.index.listing import Value
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 from alchemy.records.status import read_info
 
 FORMAT = 1
@@ -120,7 +121,7 @@ def describe_run(row: Row, metrics: Mapping[str, Value], index: RecordIndex) -> 
         info = {}
     cmd, versions = info.get("cmd"), info.get("versions")
     words = ["alchemy", *map(str, cmd[1:])] if isinstance(cmd, list) else []
-    curve = [bucket.mean for bucket in index.curve(row, row.best_metric)] if row.best_metric else []
+    curve = [bucket.mean for bucket in index.curves.read(row, row.best_metric)] if row.best_metric else []
     return SavedRun(
         row.name,
         row.seed,

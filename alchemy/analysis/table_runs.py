@@ -10,7 +10,8 @@ from alchemy.analysis.table_files import MAX_COLUMNS, MAX_ROWS, CellSpec, Column
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.index.filters import BadFilter, UnknownName, compile_filter
 from alchemy.index.listing import UnknownColumn, Value, Values
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 
 BY_FIELDS = ("tag", "variant")  # `rows_by` and `columns_by` accept these next to config keys
 _SHOWN = 3  # names in a warning
@@ -26,7 +27,7 @@ class TableRuns:
         self._known: dict[int, Row] = {}  # runs that were loaded
         self.has_records = bool(index.query(limit=1))
         self._all = self._find(file.spec.filter, file.locate("filter"), kind="train")
-        if self._all and "status" not in compile_filter(file.spec.filter, index).names:
+        if self._all and "status" not in compile_filter(file.spec.filter, index.names).names:
             self._all &= self._find("status:finished", "")
         by_row = self._group("rows_by", file.spec.rows_by, MAX_ROWS)
         by_column = self._group("columns_by", file.spec.columns_by, MAX_COLUMNS)
@@ -159,8 +160,8 @@ class TableRuns:
             texts = {row.id: row.tag if key == "tag" else row.variant for row in rows}
         else:
             texts = self.index.config_values(rows, key)
-            if not self.index.find_keys(key):
-                hint = did_you_mean(key, BY_FIELDS) or self.index.suggest(key)
+            if not self.index.names.find_keys(key):
+                hint = did_you_mean(key, BY_FIELDS) or self.index.names.suggest(key)
                 self.warn(f"no record has a config key {key!r}", self.file.locate(option), hint)
         groups: dict[str, set[int]] = {}
         for number, text in texts.items():

@@ -70,6 +70,6 @@ def _choose_key(index: RecordIndex, tags: int) -> str:
     """Return what tells the records apart: their tags, or the config key that differs most often."""
     if tags == 1:
         columns = build_listing(index, "status:finished", limit=SAMPLE, kind="train").columns
-        keys = [column for column in columns if column not in FIELD_COLUMNS and index.find_keys(column)]
+        keys = [column for column in columns if column not in FIELD_COLUMNS and index.names.find_keys(column)]
         return keys[0] if keys else "tag"
     return "tag"

@@ -13,7 +13,9 @@ from alchemy.analysis.table_results import Results, SavedRun, describe_run, load
 from alchemy.analysis.table_runs import TableRuns
 from alchemy.errors import Problem, did_you_mean
 from alchemy.index.listing import Value
-from alchemy.index.record_index import RecordIndex, Row, is_minimized
+from alchemy.index.metric_direction import is_minimized
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 
 Kind = Literal["", "typed", "linked", "computed", "saved"]
 

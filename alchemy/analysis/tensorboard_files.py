@@ -20,7 +20,7 @@ from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import hash_text, read_table, write_atomic
 from alchemy.index.read_record import flatten, read_config
-from alchemy.index.record_index import Row
+from alchemy.index.row import Row
 from alchemy.optional_packages import import_package
 from alchemy.records.create_folder import make_folder, write_error
 from alchemy.records.folder import FIELDS

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from alchemy.errors import AlchemyError
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 from alchemy.index.words import LONGEST, query_terms
 from alchemy.records.failure import read_traceback
 from alchemy.records.readme import read_text

@@ -11,7 +11,7 @@ from alchemy.cli.table_format import print_table
 from alchemy.files import readable_size
 
 if TYPE_CHECKING:
-    from alchemy.index.record_index import Row
+    from alchemy.index.row import Row
     from alchemy.records.disk_usage import Usage
 
 EXAMPLES = """examples:

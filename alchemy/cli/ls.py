@@ -16,7 +16,8 @@ from alchemy.cli.table_format import fit_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.filters import TIME_FIELDS
 from alchemy.index.listing import FIELD_COLUMNS, Cell, Line, Listing, build_listing, format_duration, format_time
-from alchemy.index.record_index import RecordIndex, is_minimized
+from alchemy.index.metric_direction import is_minimized
+from alchemy.index.record_index import RecordIndex
 
 EXAMPLES = """examples:
   alchemy ls
@@ -109,7 +110,7 @@ def _split(text: str) -> list[str]:
 
 def _sort_order(index: RecordIndex, name: str, reverse: bool) -> str:
     """Return the order for a query: newest and best values first, other values ascending."""
-    descending = name in TIME_FIELDS or (bool(index.find_metrics(name)) and not is_minimized(name))
+    descending = name in TIME_FIELDS or (bool(index.names.find_metrics(name)) and not is_minimized(name))
     return f"-{name}" if descending != reverse else name
 
 
@@ -146,8 +147,8 @@ def _shorten_key(index: RecordIndex, name: str) -> str:
         return name
     parts = name.split(".")
     candidates = (".".join(parts[place:]) for place in range(len(parts) - 1, 0, -1))
-    meant = index.find_keys(name)
-    return next((key for key in candidates if key not in FIELD_COLUMNS and index.find_keys(key) == meant), name)
+    meant = index.names.find_keys(name)
+    return next((key for key in candidates if key not in FIELD_COLUMNS and index.names.find_keys(key) == meant), name)
 
 
 def _cell(name: str, line: Line, ids: Mapping[int, str]) -> str:

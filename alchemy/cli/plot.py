@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alchemy.analysis.series import Plot
-    from alchemy.index.record_index import Row
+    from alchemy.index.row import Row
 
 EXAMPLES = """examples:
   alchemy plot last                                       # the loss, and the monitored metric

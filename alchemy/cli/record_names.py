@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.index.record_index import RecordIndex, Row
+    from alchemy.index.record_index import RecordIndex
+    from alchemy.index.row import Row
 
 RECORD = "a record: its folder, the start of its id, 'last', 'last~2' or 'best(dev/f1)'"
 

@@ -13,7 +13,8 @@ from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
 
 if TYPE_CHECKING:
-    from alchemy.index.record_index import RecordIndex, Row
+    from alchemy.index.record_index import RecordIndex
+    from alchemy.index.row import Row
     from alchemy.index.settings import Settings
     from alchemy.records.bin import Removed
 

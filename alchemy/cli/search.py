@@ -11,7 +11,7 @@ from alchemy.errors import printable
 
 if TYPE_CHECKING:
     from alchemy.analysis.text_matches import Match
-    from alchemy.index.record_index import Row
+    from alchemy.index.row import Row
 
 EXAMPLES = """examples:
   alchemy search focal loss                    # all words must occur, in any field

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.filters import FUNCTIONS
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 
 MAX_CHANGED = 4  # columns for config keys that differ
 # keys that differ between runs but do not describe the experiment
@@ -144,17 +145,17 @@ class Values:
         kind, _, metric = name.partition("(")
         if kind in FUNCTIONS and metric.endswith(")"):
             return self._metric_getter(metric[:-1].strip(), FUNCTIONS[kind])
-        if self._index.find_metrics(name):
+        if self._index.names.find_metrics(name):
             return self._metric_getter(name, "at_best")
-        if self._index.find_keys(name):
+        if self._index.names.find_keys(name):
             texts = self._index.config_values(self.rows, name)
             return lambda row: _parse(texts.get(row.id))
-        hint = did_you_mean(name, FIELD_COLUMNS) or self._index.suggest(name)
+        hint = did_you_mean(name, FIELD_COLUMNS) or self._index.names.suggest(name)
         raise UnknownColumn(f"unknown column {name!r}: no record has such a field, config key or metric", hint=hint)
 
     def _metric_getter(self, name: str, statistic: str) -> Callable[[Row], Value]:
-        if not self._index.find_metrics(name):
-            raise UnknownColumn(f"no record has a metric {name!r}", hint=self._index.suggest(name))
+        if not self._index.names.find_metrics(name):
+            raise UnknownColumn(f"no record has a metric {name!r}", hint=self._index.names.suggest(name))
 
         def get(row: Row) -> Value:
             found = self.metrics[row.id].get(name)

@@ -8,14 +8,15 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError, IndexFailed, did_you_mean
-from alchemy.index.curves import MAX_BUCKETS, Bucket, Curves, complete_epochs, to_buckets, unpack
+from alchemy.index.curve_reader import CurveReader
 from alchemy.index.filters import TIME_FIELDS, compile_filter
-from alchemy.index.read_curves import read_curves
+from alchemy.index.known_names import KnownNames, join_numbers
+from alchemy.index.metric_direction import is_minimized
+from alchemy.index.row import COLUMNS, Row
 from alchemy.index.schema import make_storable
 from alchemy.index.settings import Settings, load_settings
 from alchemy.index.short_ids import unique_prefix
@@ -36,54 +37,6 @@ SORTED = {
 CHUNK = 500  # ids per statement
 _LAST = re.compile(r"(?:last|latest)(?:~(\d{1,6}))?")
 _BEST = re.compile(r"best\(\s*([^,()\s]+)\s*(?:,(.*))?\)", re.DOTALL)
-_MINIMIZED = re.compile(r"loss|error|perplexity|ppl|\bmse\b|\bmae\b|\bwer\b|\bcer\b")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A record as the index knows it. Times are in seconds since the epoch."""
-
-    id: int
-    path: str
-    name: str
-    tag: str
-    purpose: str
-    tags: str
-    notes: str
-    status: str
-    reason: str
-    host: str
-    started: float | None
-    ended: float | None
-    seconds: float | None
-    kind: str
-    parent: str
-    variant: str
-    seed: str
-    gen: int
-    cmd: str
-    cfg_hash: str
-    fold_hash: str
-    code_hash: str
-    git: str
-    best_metric: str
-    best_value: float | None
-    best_update: int | None
-    updates: int | None
-    cause: str  # why the run ended early, in one line
-    signature: str  # equal for runs that ended early for the same reason
-    problem: str
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.path)
-
-    @property
-    def tag_list(self) -> list[str]:
-        return [tag for tag in self.tags.split(",") if tag]
-
-
-_COLUMNS = ", ".join(f"r.{field.name}" for field in fields(Row))
 # the value of a metric of the record `r`, and of its latest test
 _OWN_METRIC = "(SELECT m.at_best FROM metrics m WHERE m.metric = {metric} AND m.record = r.id)"
 _TEST_METRIC = (
@@ -98,8 +51,8 @@ class RecordIndex:
     def __init__(self, store: Store, settings: Settings, roots: Sequence[Path]) -> None:
         self._store, self.settings, self.roots = store, settings, tuple(roots)
         self.changes = Changes()
-        self._names: dict[str, int] | None = None
-        self._last_curves: tuple[str, Curves] = ("", Curves())
+        self.names = KnownNames(store)
+        self.curves = CurveReader(store, self.names)
 
     @classmethod
     @contextlib.contextmanager
@@ -133,10 +86,6 @@ class RecordIndex:
             store.close()
 
     @property
-    def _site(self) -> str:
-        return self._store.site
-
-    @property
     def _here(self) -> dict[str, Any]:
         return {"site": self._store.site}
 
@@ -146,7 +95,7 @@ class RecordIndex:
         `sort` is a field, a config key or a metric; a leading `-` sorts in descending order. `kind` restricts the
         records to one kind, such as `train`, unless the filter itself mentions `kind`.
         """
-        return [Row(*row) for row in self._select(_COLUMNS, text, sort, limit, kind)]
+        return [Row(*row) for row in self._select(COLUMNS, text, sort, limit, kind)]
 
     def query_groups(
         self, text: str = "", *, sort: str = "-created", fold: bool = True, kind: str = ""
@@ -164,13 +113,12 @@ class RecordIndex:
     def load(self, ids: Sequence[int]) -> list[Row]:
         """Return records by their ids, in the same order."""
         found = {
-            row[0]: Row(*row)
-            for row in self._for_records(f"SELECT {_COLUMNS} FROM records r WHERE r.id IN ({{}})", ids)
+            row[0]: Row(*row) for row in self._for_records(f"SELECT {COLUMNS} FROM records r WHERE r.id IN ({{}})", ids)
         }
         return [found[number] for number in ids if number in found]
 
     def _select(self, columns: str, text: str, sort: str, limit: int | None, kind: str = "") -> list[Sequence[Any]]:
-        condition = compile_filter(text, self)
+        condition = compile_filter(text, self.names)
         params = dict(condition.params)
         only = ""
         if kind and "kind" not in condition.names:
@@ -186,7 +134,7 @@ class RecordIndex:
             f"SELECT {columns} FROM records r {order[0]} WHERE ({inside}) AND r.site = :site AND {only}{condition.sql}"
         )
         sql += f" ORDER BY {order[1]}" + (f" LIMIT {int(limit)}" if limit is not None else "")
-        return self._store.query(sql, params | {"site": self._site})
+        return self._store.query(sql, params | self._here)
 
     def _order(self, sort: str) -> tuple[str, str]:
         """Return a join and an ORDER BY clause."""
@@ -194,13 +142,13 @@ class RecordIndex:
         last = ", r.started DESC, r.name DESC"
         if name in SORTED:
             return "", f"{SORTED[name]} IS NULL, {SORTED[name]} {direction}{last}"
-        if metrics := self.find_metrics(name):
+        if metrics := self.names.find_metrics(name):
             value = f"COALESCE({_OWN_METRIC}, {_TEST_METRIC})".format(metric=metrics[0])
             return "", f"{value} IS NULL, {value} {direction}{last}"
-        if keys := self.find_keys(name):
+        if keys := self.names.find_keys(name):
             join = f"LEFT JOIN config s ON s.record = r.id AND s.key = {keys[0]}"
             return join, f"s.number IS NULL, s.number {direction}, s.text {direction}{last}"
-        hint = did_you_mean(name, SORTED) or self.suggest(name)
+        hint = did_you_mean(name, SORTED) or self.names.suggest(name)
         raise AlchemyError(f"cannot sort by {name!r}: no record has such a config key or metric", hint=hint)
 
     def config(self, rows: Iterable[Row]) -> dict[int, dict[str, str]]:
@@ -213,10 +161,10 @@ class RecordIndex:
 
     def config_values(self, rows: Iterable[Row], key: str) -> dict[int, str]:
         """Return the value of one config key, which may be shortened, for each record that has it."""
-        keys = self.find_keys(key)
+        keys = self.names.find_keys(key)
         if not keys:
             return {}
-        sql = f"SELECT c.record, c.text FROM config c WHERE c.key IN ({_join(keys)}) AND c.record IN ({{}})"
+        sql = f"SELECT c.record, c.text FROM config c WHERE c.key IN ({join_numbers(keys)}) AND c.record IN ({{}})"
         return dict(self._for_records(sql, {row.id for row in rows}))
 
     def metrics(self, rows: Iterable[Row]) -> dict[int, dict[str, Mapping[str, Any]]]:
@@ -247,43 +195,6 @@ class RecordIndex:
             found |= {record: parents[parent] for record, parent in rows}
         return found
 
-    def curve(self, row: Row, metric: str) -> list[Bucket]:
-        """Return the curve of a metric in at most 2000 buckets; an empty list if the record has no such metric."""
-        sql = "SELECT 1 FROM metrics WHERE record = :record AND metric = :metric"
-        params = {"record": row.id, "metric": self.names().get(metric)}
-        if not self._store.query(sql, params):
-            return []
-        stored = self._stored_curve(row, metric)
-        curve = None if stored else self._read_curves(row).metrics.get(metric)
-        return to_buckets(curve) if curve is not None else stored
-
-    def clock(self, row: Row, name: str) -> list[tuple[float, float]]:
-        """Return `(update, value)` of a clock, which is the run `time` in seconds or the number of epochs completed."""
-        buckets = self._stored_curve(row, f"#{name}")
-        if not buckets and name in (clocks := self._read_curves(row).clocks):
-            buckets = to_buckets(clocks[name])
-        if name == "epoch":
-            buckets = complete_epochs(buckets, row.updates or 0)
-        points = ((bucket.first, bucket.low, bucket.last, bucket.high) for bucket in buckets)
-        return [point for first, low, last, high in points for point in ((first, low), (last, high))]
-
-    def _stored_curve(self, row: Row, name: str) -> list[Bucket]:
-        """Return the finest stored level that is short enough to plot."""
-        sql = "SELECT data FROM curves WHERE record = :record AND metric = :metric ORDER BY level"
-        for (data,) in self._store.query(sql, {"record": row.id, "metric": self.names().get(name)}):
-            if len(data) <= MAX_BUCKETS * 40:
-                return unpack(data)
-        return []
-
-    def _read_curves(self, row: Row) -> Curves:
-        """Read the curves of a record; those of the last record are kept, since plots ask for several metrics."""
-        if self._last_curves[0] != row.path:
-            try:
-                self._last_curves = row.path, read_curves(row.folder / "metrics.jsonl")
-            except OSError:
-                self._last_curves = row.path, Curves()
-        return self._last_curves[1]
-
     def children(self, row: Row) -> list[Row]:
         """Return the tests, predictions and other records that derive from a record, oldest first."""
         return sorted(self._where("r.parent = :name", {"name": row.name}), key=lambda child: child.started or 0.0)
@@ -311,7 +222,7 @@ class RecordIndex:
         path = os.path.abspath(name)
         if is_record(path) and not self._where("r.path = :path", {"path": path}):
             synchronize(self._store, [Path(path)])
-            self._names = None
+            self.names.forget()
         rows = self._where("r.path = :path", {"path": path})
         if not rows:
             rows = self._where(f"SUBSTR(r.name, 1, {len(name)}) = :name", {"name": name})
@@ -329,8 +240,8 @@ class RecordIndex:
 
         Metrics whose name contains `loss`, `error` or similar are minimized.
         """
-        if not self.find_metrics(metric):
-            raise AlchemyError(f"no record has a metric {metric!r}", hint=self.suggest(metric))
+        if not self.names.find_metrics(metric):
+            raise AlchemyError(f"no record has a metric {metric!r}", hint=self.names.suggest(metric))
         lowest = is_minimized(metric)
         values = self.metrics(rows := self.query(text, kind="train"))
         scored = [(row, values[row.id][metric]["at_best"]) for row in rows if metric in values[row.id]]
@@ -349,58 +260,10 @@ class RecordIndex:
     def _where(self, condition: str, params: Mapping[str, str]) -> list[Row]:
         if any(make_storable(value) != value for value in params.values()):
             return []
-        sql = f"SELECT {_COLUMNS} FROM records r WHERE r.site = :site AND {condition}"
-        return [Row(*row) for row in self._store.query(sql, {**params, "site": self._site})]
-
-    def names(self) -> dict[str, int]:
-        """Return all config keys and metrics, with their numbers in the database."""
-        if self._names is None:
-            self._names = dict(self._store.query("SELECT name, id FROM names"))  # type: ignore[arg-type]
-        return self._names
-
-    def find_keys(self, name: str) -> list[int]:
-        """Return the numbers of a config key, or of all keys that end with `.name`."""
-        names = self.names()
-        found = [names[name]] if name in names else [names[key] for key in names if key.endswith(f".{name}")]
-        if not found:
-            return []
-        sql = f"SELECT DISTINCT key FROM config WHERE key IN ({_join(found)})"
-        return [key for (key,) in self._store.query(sql)]
-
-    def find_metrics(self, name: str) -> list[int]:
-        number = self.names().get(name)
-        if number is None or not self._store.query(f"SELECT 1 FROM metrics WHERE metric = {number} LIMIT 1"):
-            return []
-        return [number]
-
-    def metric_names(self) -> list[str]:
-        sql = "SELECT name FROM names n WHERE EXISTS (SELECT 1 FROM metrics m WHERE m.metric = n.id) ORDER BY name"
-        return [name for (name,) in self._store.query(sql)]
-
-    def suggest(self, name: str) -> str:
-        known = self.names()
-        return did_you_mean(name, [*known, *{key.rpartition(".")[2] for key in known}])
-
-    def text_match(self, column: str, param: str) -> str:
-        return self._store.text_match(column, param)
-
-    def text_query(self, words: Iterable[str]) -> str:
-        return self._store.text_query(words)
+        sql = f"SELECT {COLUMNS} FROM records r WHERE r.site = :site AND {condition}"
+        return [Row(*row) for row in self._store.query(sql, {**params, **self._here})]
 
     def _for_records(self, sql: str, records: Iterable[int]) -> Iterator[Any]:
         numbers = list(records)
         for start in range(0, len(numbers), CHUNK):
-            yield from self._store.query(sql.format(_join(numbers[start : start + CHUNK])))
-
-
-def is_minimized(metric: str) -> bool:
-    """Return whether lower values of a metric are better, judging by its name.
-
-    >>> is_minimized("dev/loss"), is_minimized("dev/f1")
-    (True, False)
-    """
-    return _MINIMIZED.search(metric.lower()) is not None
-
-
-def _join(numbers: Iterable[int]) -> str:
-    return ", ".join(str(int(number)) for number in numbers)
+            yield from self._store.query(sql.format(join_numbers(numbers[start : start + CHUNK])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from alchemy.config.secrets import as_written, without_secrets
 from alchemy.config.tree import Document
@@ -34,5 +35,19 @@ def fold_hash(cfg: Document) -> str:
     for plugin in values.get("plugins") or []:
         for key in FOLDED.get(str(plugin.get("type")).rpartition(".")[2], ()):
             plugin.pop(key, None)
-    text = json.dumps(values, sort_keys=True, default=str)
-    return hash_text(text.replace(cfg.parent, cfg.parent_fold) if cfg.parent and cfg.parent_fold else text)
+    if cfg.parent and cfg.parent_fold:
+        values = _replace_paths(values, cfg.parent, cfg.parent_fold)
+    return hash_text(json.dumps(values, sort_keys=True, default=str))
+
+
+def _replace_paths(value: Any, record: str, fold: str) -> Any:
+    """Replace the path of a record in all strings.
+
+    >>> _replace_paths({"model_path": ["records/train/2026/state/best"]}, "2026", "3fa2")
+    {'model_path': ['3fa2/state/best']}
+    """
+    if isinstance(value, dict):
+        return {key: _replace_paths(inner, record, fold) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_replace_paths(inner, record, fold) for inner in value]
+    return fold + value.rpartition(record)[2] if isinstance(value, str) and record in value else value

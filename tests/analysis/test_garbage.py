@@ -9,7 +9,8 @@ import pytest
 
 from alchemy.analysis.garbage import find_checkpoints, find_in_bin, find_leftovers
 from alchemy.errors import AlchemyError
-from alchemy.index.record_index import RecordIndex, Row
+from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 from alchemy.records.bin import move_to_bin
 from alchemy.records.status import now
 from tests.analysis.fake_curves import change_info

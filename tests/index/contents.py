@@ -16,7 +16,7 @@ def read_contents(**options: Any) -> dict[str, Any]:
         found = {}
         for row in rows:
             values = {name: value for name, value in asdict(row).items() if name != "id"}
-            curves = {name: index.curve(row, name) for name in metrics[row.id]}
-            found[row.path] = values, configs[row.id], metrics[row.id], curves, index.clock(row, "epoch")
+            curves = {name: index.curves.read(row, name) for name in metrics[row.id]}
+            found[row.path] = values, configs[row.id], metrics[row.id], curves, index.curves.read_clock(row, "epoch")
         words = {word: sorted(row.path for row in index.query(f'"{word}"')) for word in ("demo", "focal", "损失")}
-        return {"records": found, "words": words, "metrics": index.metric_names()}
+        return {"records": found, "words": words}

@@ -147,8 +147,8 @@ def test_curves_of_both_databases_are_exact(project: Path) -> None:
     assert (folder / "metrics.jsonl").stat().st_size > 2 * 2**20  # large enough to be stored
     with RecordIndex.open() as index:
         (row,) = index.query()
-        buckets = index.curve(row, "loss")
+        buckets = index.curves.read(row, "loss")
         assert (buckets[0].first, buckets[-1].last) == (1, 25_000)
         assert {(bucket.low, bucket.high) for bucket in buckets} == {(0.0, 6.0)}
-        assert index.clock(row, "epoch")[-1] == (25_000, 250)
+        assert index.curves.read_clock(row, "epoch")[-1] == (25_000, 250)
         assert index.metrics([row])[row.id]["loss"]["points"] == 25_000
