@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 from alchemy.errors import AlchemyError, did_you_mean, display_width, printable
 from alchemy.index.schema import make_storable
+from alchemy.index.value_format import parse_iso
 from alchemy.index.words import query_terms
 from alchemy.records.record_json import STATUSES
 
@@ -316,11 +317,10 @@ def parse_time(text: str) -> float:
     """Parse a date such as `2026-11-01`, a time, or an age such as `-7d`; return seconds since the epoch."""
     if age := _AGE.fullmatch(text):
         return time.time() - float(age[1]) * _SECONDS[age[2]]
-    try:
-        return datetime.datetime.fromisoformat(text).astimezone().timestamp()
-    except (ValueError, OverflowError):
-        hint = "use a date such as 2026-11-01, or an age such as -7d (s, m, h, d, w)"
-        raise AlchemyError(f"{text!r} is not a time", hint=hint) from None
+    if (seconds := parse_iso(text)) is not None:
+        return seconds
+    hint = "use a date such as 2026-11-01, or an age such as -7d (s, m, h, d, w)"
+    raise AlchemyError(f"{text!r} is not a time", hint=hint)
 
 
 def _next_day(seconds: float) -> float:

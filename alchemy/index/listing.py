@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +11,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.filters import FUNCTIONS
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_number
 
 MAX_CHANGED = 4  # columns for config keys that differ
 # keys that differ between runs but do not describe the experiment
@@ -115,16 +114,6 @@ def summarize(values: Sequence[Value]) -> Cell:
     )
 
 
-def format_number(value: float, digits: int = 4) -> str:
-    """
-    >>> format_number(0.91234567), format_number(3.0), format_number(1e-05), format_number(12345678.0)
-    ('0.9123', '3', '1e-05', '12345678')
-    """
-    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
-        return str(int(value))
-    return f"{value:.{digits}g}"
-
-
 class Values:
     """Looks up the columns of some records, reading each kind of value once."""
 
@@ -205,27 +194,6 @@ def _parse(text: str | None) -> Value:
     except ValueError:
         return text
     return number if abs(number) < 2**53 else text
-
-
-def format_duration(seconds: float | None) -> str:
-    """
-    >>> format_duration(42.0), format_duration(3700.0), format_duration(200000.0)
-    ('42 s', '1 h 01 min', '2 d 7 h')
-    """
-    if seconds is None:
-        return ""
-    whole = int(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def format_time(seconds: float | None) -> str:
-    return "" if seconds is None else datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
 # columns that are fields of a record

@@ -16,6 +16,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import read_bytes
 from alchemy.index.metric_entries import MetricEntries, Summary, read_metric_entries
 from alchemy.index.schema import LONGEST_NAME, make_storable
+from alchemy.index.value_format import parse_iso
 from alchemy.index.words import split_words
 from alchemy.records.failure import Cause, find_cause, read_traceback
 from alchemy.records.readme import parse, read_text
@@ -91,8 +92,8 @@ def read_record(folder: Path, site: str = "", known: Known | None = None) -> Ent
     )
     purpose = readme.purpose or _text(info.get("purpose"))
     seed = found.get("seed") if info.get("seed") is None else info["seed"]
-    started, ended = _seconds(info.get("started")), _seconds(info.get("ended"))
-    beat = _seconds(info.get("heartbeat"))
+    started, ended = parse_iso(info.get("started")), parse_iso(info.get("ended"))
+    beat = parse_iso(info.get("heartbeat"))
     last = ended if ended is not None else beat
     status, reason = _text(info.get("status")), _text(info.get("reason"))
     trace = read_traceback(folder) if status == "failed" else ""
@@ -251,14 +252,6 @@ def _number(value: object) -> float | None:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _seconds(value: object) -> float | None:
-    """Return an ISO time in seconds since the epoch."""
-    try:
-        return datetime.datetime.fromisoformat(str(value)).astimezone().timestamp() if value else None
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _time_in_name(name: str) -> float | None:

@@ -22,6 +22,7 @@ from alchemy.index.settings import Settings, load_settings
 from alchemy.index.short_ids import unique_prefix
 from alchemy.index.store import Store, open_store
 from alchemy.index.sync import Changes, Progress, is_record, synchronize
+from alchemy.index.value_format import format_count, format_names
 
 # fields to sort by, next to config keys and metrics
 SORTED = {
@@ -230,9 +231,8 @@ class RecordIndex:
         if len(rows) == 1:
             return rows[0]
         if rows:
-            shown = ", ".join(sorted(row.name for row in rows)[:5])
-            more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
-            raise AlchemyError(f"{name!r} matches {len(rows)} records: {shown}{more}", hint="use a longer prefix")
+            shown = format_names(sorted(row.name for row in rows), 5)
+            raise AlchemyError(f"{name!r} matches {len(rows)} records: {shown}", hint="use a longer prefix")
         raise AlchemyError(f"record not found: {name!r}", hint="`alchemy ls` lists all records")
 
     def best(self, metric: str, text: str = "") -> Row:
@@ -253,7 +253,7 @@ class RecordIndex:
     def _newest(self, skip: int) -> Row:
         rows = self.query(kind="train", limit=skip + 1)
         if len(rows) <= skip:
-            count = f"only {len(rows)} training run{'s' * (len(rows) != 1)}" if rows else "no training run"
+            count = f"only {format_count(len(rows), 'training run')}" if rows else "no training run"
             raise AlchemyError(f"found {count} below {', '.join(map(str, self.roots))}")
         return rows[skip]
 

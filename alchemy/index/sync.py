@@ -154,9 +154,10 @@ def _read_in_processes(paths: Sequence[str], site: str, workers: int) -> Iterato
     try:
         for place in range(workers):
             source, target = context.Pipe(duplex=False)
-            context.Process(target=_send_entries, args=(target, paths[place::workers], site), daemon=True).start()
-            target.close()
             sources.append(source)
+            words = (target, sources, paths[place::workers], site)
+            context.Process(target=_send_entries, args=words, daemon=True).start()
+            target.close()
         while sources:
             for source in cast(list[connection.Connection], connection.wait(sources)):
                 try:
@@ -173,10 +174,14 @@ def _read_in_processes(paths: Sequence[str], site: str, workers: int) -> Iterato
         yield _read(path, site)
 
 
-def _send_entries(target: connection.Connection, paths: Sequence[str], site: str) -> None:
+def _send_entries(
+    target: connection.Connection, sources: Sequence[connection.Connection], paths: Sequence[str], site: str
+) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process is interrupted, and closes the pipe
+    for source in sources:  # copies of the main process's ends: otherwise, the pipe would stay open if that is killed
+        source.close()
     with contextlib.suppress(OSError):  # the main process is gone
         for path in paths:
             target.send(_read(path, site))
