@@ -17,11 +17,13 @@ from alchemy.config.part_source import KINDS, parts
 ROOT = Path(__file__).resolve().parents[2]
 # documented completely, although they contain no part and no package exports their names
 WHOLE_MODULES = (
+    "alchemy.analysis.record_set", "alchemy.analysis.record_table",
     "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor",
     "alchemy.verify.reproducibility",
     "alchemy.verify.replay",
 )  # fmt: skip
 NAMES = ("alchemy.registry.Registrable",)
+CALLABLE_MODULES = {"alchemy.records": "alchemy.analysis.record_set.records"}  # with the function that is called
 TYPES = "alchemy.constraints"  # its type aliases, which signatures use
 # not for new code: the command line, and the import paths that old projects use
 PRIVATE = ("alchemy.cli", "alchemy.util", "alchemy.scheduler", "alchemy.backward")
@@ -100,6 +102,8 @@ def resolve(path: str) -> str:
     >>> resolve("alchemy.AlchemyOptimizer")
     'alchemy.optim.base.AlchemyOptimizer'
     """
+    if path in CALLABLE_MODULES:
+        return CALLABLE_MODULES[path]
     module, _, name = path.rpartition(".")
     tree = _tree(module)
     if tree is None:
