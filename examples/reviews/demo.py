@@ -1,4 +1,4 @@
-"""Train on the reviews, test the best weights on held-out reviews, and print what to try next."""
+"""Train on the reviews, test the best weights on held-out reviews, and list the records and what to try next."""
 
 import os
 import sys
@@ -9,6 +9,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from alchemy import prepare_cfg, run
+from alchemy.cli import main as alchemy
 from alchemy.cli.derived_config import best_checkpoint, derive_test
 
 HERE = Path(__file__).resolve().parent
@@ -31,7 +32,9 @@ test accuracy  {tested.ret["accuracy"]:.4f}, on 1,700 held-out reviews
 record         {os.path.join(folder, record)}
 time           {time.monotonic() - started:.0f} s
 
-try next:""")
+$ alchemy ls""")
+    alchemy(["ls"])
+    print("\ntry next:")
     for line, meaning in next_steps(folder, called_from):
         print(f"  {line:<50} {meaning}")
     return 0
@@ -46,6 +49,7 @@ def next_steps(folder: str, called_from: Path) -> list[tuple[str, str]]:
         *enter,
         (f"cd {folder}", "go to the project: a config, and its parts in src/"),
         ("alchemy run reviews.toml --set optim.lr=0.02", "train with another learning rate"),
+        ("alchemy rerun last", "repeat the run from its record: the numbers must be the same"),
         ("alchemy run reviews.toml#textcnn", "train the second model, a variant in the same file"),
         ("alchemy predict latest --out predictions.csv", "write the model's predictions"),
         ("alchemy data peek reviews.toml", "print the samples between the data pipes"),
