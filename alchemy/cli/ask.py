@@ -50,9 +50,9 @@ def _find_program(variables: Sequence[str], usual: Sequence[str]) -> list[str]:
                 return words
         except ValueError as error:
             raise AlchemyError(f"invalid ${variable}: {error}") from error
-    found = next(filter(shutil.which, usual), None)
+    found = next(filter(shutil.which, usual), None) if sys.stdin.isatty() else None
     if found is None:
-        raise AlchemyError(f"none of {', '.join(usual)} is installed", hint=f"set ${variables[0]}")
+        raise AlchemyError(f"no terminal, or none of {', '.join(usual)} is installed", hint=f"set ${variables[-1]}")
     return [found]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import shutil
 import sys
 import time
@@ -15,9 +14,10 @@ from alchemy.cli.options import Command, Parser, add_limit, print_json
 from alchemy.cli.table_format import fit_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.filters import TIME_FIELDS
-from alchemy.index.listing import FIELD_COLUMNS, Cell, Line, Listing, build_listing, format_duration, format_time
+from alchemy.index.listing import FIELD_COLUMNS, Cell, Line, Listing, build_listing
 from alchemy.index.metric_direction import is_minimized
 from alchemy.index.record_index import RecordIndex
+from alchemy.index.value_format import format_count, format_duration, format_iso, format_time
 
 EXAMPLES = """examples:
   alchemy ls
@@ -95,7 +95,7 @@ def _list(index: RecordIndex, args: argparse.Namespace) -> Listing:
     return build_listing(
         index,
         " ".join(args.filter),
-        columns=_split(given) if given and not more else index.settings.columns,
+        columns=index.settings.columns if given.startswith("+") else _split(given) or index.settings.columns,
         more=more,
         sort=_sort_order(index, args.sort, args.reverse),
         fold=not args.each,
@@ -105,7 +105,7 @@ def _list(index: RecordIndex, args: argparse.Namespace) -> Listing:
 
 
 def _split(text: str) -> list[str]:
-    return [name.strip().removeprefix("+") for name in text.split(",") if name.strip()]
+    return [name for part in text.split(",") if (name := part.strip().removeprefix("+"))]
 
 
 def _sort_order(index: RecordIndex, name: str, reverse: bool) -> str:
@@ -135,9 +135,9 @@ def _view(index: RecordIndex, listing: Listing, args: argparse.Namespace) -> tup
 def _explain_empty(index: RecordIndex, args: argparse.Namespace) -> list[str]:
     text, roots = " ".join(args.filter), ", ".join(map(str, index.roots))
     if not args.all and (others := len(index.query(text))):
-        return [f"no training run matches, but {others} other record{'s' * (others > 1)}: add --all"]
+        return [f"no training run matches, but {format_count(others, 'other record')}: add --all"]
     if total := len(index.query()):
-        return [f"none of {total} record{'s' * (total > 1)} matches {printable(text)!r}"]
+        return [f"none of {format_count(total, 'record')} matches {printable(text)!r}"]
     return [f"no records below {roots}; `alchemy run CFG` writes one, --in DIR looks elsewhere"]
 
 
@@ -175,7 +175,7 @@ def _as_data(line: Line) -> dict[str, Any]:
 def _as_plain(name: str, cell: Cell) -> float | str | None:
     """Return the value of a cell; times become ISO 8601 texts."""
     if name in TIME_FIELDS and isinstance(cell.value, float):
-        return datetime.datetime.fromtimestamp(cell.value).astimezone().isoformat(timespec="seconds")
+        return format_iso(cell.value)
     return cell.value
 
 

@@ -85,6 +85,15 @@ def test_an_editor_changes_the_purpose(record: Path, capsys, monkeypatch) -> Non
     assert read_readme(record).purpose == "an new purpose"
 
 
+def test_no_editor_is_started_without_a_terminal(record: Path, capsys, monkeypatch) -> None:
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert "no terminal, or none of nano, vi is installed; set $EDITOR" in run(
+        capsys, "purpose", "last", "--edit", code=2
+    )
+
+
 def test_paths_are_printed_for_scripts(record: Path, capsys) -> None:
     assert run(capsys, "open", "last") == f"{record}\n"
     assert run(capsys, "open", record.name[:10], "--config") == f"{record}/cfg.toml\n"

@@ -93,6 +93,7 @@ def test_metrics_of_tests_are_sorted_too(records: Path, capsys) -> None:
 def test_columns_that_differ_are_shown_with_short_names(records: Path, capsys) -> None:
     for number, lr in enumerate([0.1, 0.2]):
         write_run(records, number, {}, {"optim": {"lr": lr, "eps": 1}})
+    assert ls(capsys, "--columns", "+")[0] == ls(capsys)[0]
     lines, _ = ls(capsys, "--columns", "+eps")
     assert lines[0].split() == ["id", "status", "tag", "seed", "lr", "duration", "created", "eps"]
     data = json.loads("\n".join(ls(capsys, "--json")[0]))
