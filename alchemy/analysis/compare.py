@@ -13,10 +13,11 @@ from alchemy.analysis.groups import Group, changed_keys, fold
 from alchemy.analysis.statistics import Difference, paired_test, welch_test
 from alchemy.errors import AlchemyError
 from alchemy.index.filters import FUNCTIONS
-from alchemy.index.listing import Cell, format_number, summarize
+from alchemy.index.listing import Cell, summarize
 from alchemy.index.metric_direction import find_minimizing, is_minimized
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_count, format_number
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 
 MANY_TESTS = 3  # from this number on, the p-values get a caution
@@ -105,17 +106,21 @@ def _find_caveats(index: RecordIndex, group: Group) -> list[str]:
     repeated = len(group.rows) - len(_latest_of_each_seed(group.rows))
     if repeated:
         notes.append(
-            f"{group.label}: {_count(repeated, 'run')} left out, since a later run has the same config and seed"
+            f"{group.label}: {format_count(repeated, 'run')} left out, since a later run has the same config and seed"
         )
     statuses = Counter(row.status for row in group.rows if row.status != "finished")
-    notes += [f"{group.label}: {_count(count, 'run')} {status or 'unknown'}" for status, count in statuses.items()]
+    notes += [
+        f"{group.label}: {format_count(count, 'run')} {status or 'unknown'}" for status, count in statuses.items()
+    ]
     return notes
 
 
 def _find_shared(groups: Sequence[Group]) -> list[str]:
     first = {row.id for row in groups[0].rows}
     shared = {group.label: len(first.intersection(row.id for row in group.rows)) for group in groups[1:]}
-    return [f"{groups[0].label} and {label} share {_count(count, 'run')}" for label, count in shared.items() if count]
+    return [
+        f"{groups[0].label} and {label} share {format_count(count, 'run')}" for label, count in shared.items() if count
+    ]
 
 
 def _read_metrics(index: RecordIndex, groups: Sequence[Group], chosen: Sequence[str], at: str) -> list[MetricRow]:
@@ -204,10 +209,6 @@ def _brief(value: float) -> str:
 
 def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{_brief(value)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _join_codes(rows: Sequence[Row]) -> str:

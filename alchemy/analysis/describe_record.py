@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +12,13 @@ from alchemy.checkpoint.manifest import LINKS, checkpoints, read_manifest, verif
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_iso
 from alchemy.records.disk_usage import list_files, measure
 from alchemy.records.failure import read_traceback
+from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.readme import read_readme
 from alchemy.records.status import read_info
 
-HIDDEN = ("time/", "system/")  # metrics that do not describe the result
 MAX_FILES = 1000
 
 
@@ -39,8 +39,8 @@ def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
         "cause": row.cause,
         "traceback": read_traceback(row.folder) if row.status == "failed" else "",
         "problem": row.problem,
-        "started": _iso(row.started),
-        "ended": _iso(row.ended),
+        "started": None if row.started is None else format_iso(row.started),
+        "ended": None if row.ended is None else format_iso(row.ended),
         "seconds": row.seconds,
         "updates": row.updates,
         "generations": row.gen + 1,
@@ -107,7 +107,8 @@ def _best(row: Row) -> dict[str, Any]:
 
 def _metrics(index: RecordIndex, row: Row) -> dict[str, dict[str, Any]]:
     found = index.metrics([row])[row.id]
-    names = sorted((name for name in found if not name.startswith(HIDDEN)), key=lambda name: _importance(row, name))
+    names = [name for name in found if not name.startswith(MACHINE_PREFIXES)]
+    names.sort(key=lambda name: _importance(row, name))
     return {name: dict(found[name]) for name in names}
 
 
@@ -154,9 +155,3 @@ def _files(folder: Path) -> dict[str, int]:
         sizes[first + inner] = sizes.get(first + inner, 0) + file.bytes
     shown = sorted(name for name in sizes if not name.startswith("."))
     return {name: sizes[name] for name in shown[:MAX_FILES]}
-
-
-def _iso(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

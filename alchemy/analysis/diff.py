@@ -18,6 +18,7 @@ from alchemy.files import read_table
 from alchemy.index.read_record import flatten, read_config
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_count
 from alchemy.records.agreement import compare_ledgers, find_metric_difference
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.metrics_file import MACHINE_PREFIXES
@@ -163,7 +164,7 @@ def compare_sources(
         a, b = ({name: side[name] for name in common} for side in (a, b))
     files = compare_code(a, b)
     count = len({*a, *b})
-    text = f"{len(files)} of {count} files differ" if files else f"{count} file{'s' * (count != 1)}"
+    text = f"{len(files)} of {count} files differ" if files else format_count(count, "file")
     note = "" if any(saved) else "; there is no backup, so only hashes are compared"
     return Section("code", not files, text + note, files=files)
 
@@ -208,7 +209,7 @@ def _compare_metrics(a: Side, b: Side) -> Section:
         return Section("metrics", None, f"cannot be compared: no metrics.jsonl in {' and '.join(missing)}", changes)
     rows, diverging = find_metric_difference(*files)
     if not diverging and not changes:
-        return Section("metrics", True, f"{rows:,} row{'s' * (rows != 1)}, without time/* and system/*")
+        return Section("metrics", True, f"{format_count(rows, 'row')}, without time/* and system/*")
     text = f"{len(changes)} of {len(names)} differ" + (f"; {diverging}" if diverging else "")
     return Section("metrics", False, text, changes)
 
@@ -222,14 +223,13 @@ def _compare_ledgers(one: Path, other: Path) -> Section:
     if missing:
         return Section("ledger", None, f"cannot be compared: no {LEDGER} in {' and '.join(missing)}")
     found = compare_ledgers(one, other, ("A", "B"))
-    text = f"{found.updates:,} update{'s' * (found.updates != 1)}" if found.equal else found.text
+    text = format_count(found.updates, "update") if found.equal else found.text
     return Section("ledger", found.equal, text, update=found.update)
 
 
 def _section(name: str, changes: list[tuple[str, Any, Any]], note: str = "") -> Section:
-    count = len(changes)
-    text = f"{count} difference{'s' * (count != 1)}" if count else ""
-    return Section(name, not count, f"{text}{note}".lstrip("; "), changes)
+    text = format_count(len(changes), "difference") if changes else ""
+    return Section(name, not changes, f"{text}{note}".lstrip("; "), changes)
 
 
 def _backup_paths(folder: Path) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -14,6 +13,7 @@ from alchemy.checkpoint.links import is_linked
 from alchemy.checkpoint.manifest import LINKS, TEMPORARY, checkpoints
 from alchemy.errors import AlchemyError
 from alchemy.index.row import Row
+from alchemy.index.value_format import parse_iso
 from alchemy.records.bin import delete_forever, list_bin, lock_record
 from alchemy.records.disk_usage import freed_bytes
 from alchemy.records.status import status_of
@@ -68,7 +68,8 @@ def find_leftovers(row: Row) -> Iterator[Garbage]:
 def find_in_bin(home: Path, days: float) -> Iterator[Garbage]:
     """Yield the records that have been in the bin for more than `days`."""
     for removed in list_bin(home):
-        if _age(removed.when) > days * DAY:
+        when = parse_iso(removed.when)
+        if when is not None and time.time() - when > days * DAY:
             size = freed_bytes([removed.folder])
             yield Garbage("bin", removed.folder, (removed.id,), size, partial(delete_forever, removed))
 
@@ -82,10 +83,3 @@ def _delete_from_record(record: Path, folders: list[Path]) -> None:
             doomed = folder.with_name(f"{TEMPORARY}gc-{folder.name}")  # a killed process leaves no half of a checkpoint
             folder.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
-
-
-def _age(when: str) -> float:
-    try:
-        return time.time() - datetime.datetime.fromisoformat(when).astimezone().timestamp()
-    except (ValueError, OverflowError):
-        return 0.0

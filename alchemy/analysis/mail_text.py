@@ -12,8 +12,8 @@ from alchemy.analysis.describe_record import format_command
 from alchemy.analysis.mailbox import Group, Mail
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table, shorten_path
-from alchemy.index.listing import format_duration, format_number, format_time
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_duration, format_number, format_time
 from alchemy.records.failure import read_log_end, read_traceback, split_log
 from alchemy.records.status import INFO
 from alchemy.records.symlinks import path_inside

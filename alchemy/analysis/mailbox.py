@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from alchemy.analysis.mail_marks import Marks
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
-from alchemy.index.listing import format_number
 from alchemy.index.metric_direction import find_minimizing
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_number
 from alchemy.records.failure import LARGEST_MAIL, MAIL
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.symlinks import path_inside

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from alchemy.analysis.record_table import RecordTable, html_table
 from alchemy.errors import AlchemyError, MissingKey, did_you_mean
 from alchemy.index.curves import Curve
-from alchemy.index.listing import build_listing, format_number
+from alchemy.index.listing import build_listing
 from alchemy.index.read_curves import read_curves
 from alchemy.index.read_record import flatten, read_config
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_number, format_time
 
 if TYPE_CHECKING:
     import numpy as np
@@ -237,7 +238,7 @@ class RecordView:
             "status": f"{self.status}: {self.cause or self.reason}" if self.cause or self.reason else self.status,
             "purpose": self.purpose,
             "tags": ", ".join(self.tags),
-            "started": "" if self.started is None else self.started.astimezone().strftime("%Y-%m-%d %H:%M"),
+            "started": format_time(self._row.started),
             "best": "" if self.best is None else f"{self.best.metric} {format_number(self.best.value)}",
         }
         config = [[key, str(value)] for key, value in self._flat.items()]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from alchemy.errors import printable
 from alchemy.index.filters import TIME_FIELDS
-from alchemy.index.listing import Listing, format_number
+from alchemy.index.listing import Listing
+from alchemy.index.value_format import format_number
 from alchemy.optional_packages import import_package
 
 if TYPE_CHECKING:

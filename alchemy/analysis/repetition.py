@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from alchemy.errors import AlchemyError
+from alchemy.index.value_format import format_count
 from alchemy.records.agreement import compare_ledgers, find_metric_difference
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.ledger import iterate_ledger
@@ -43,7 +44,7 @@ def _compare(record: Path, rerun: Path, status: str) -> Repetition:
         return Repetition(False, "there is nothing to compare: the runs have logged no metrics and seen no samples")
     rows, difference = find_metric_difference(record / METRICS, rerun / METRICS) if METRICS in names else (0, "")
     ledger = compare_ledgers(record / LEDGER, rerun / LEDGER, NAMES) if LEDGER in names else None
-    counts = f"{_count(rows, 'row')}, {_count(ledger.updates, 'update')}" if ledger else _count(rows, "row")
+    counts = format_count(rows, "row") + (f", {format_count(ledger.updates, 'update')}" if ledger else "")
     what = "metrics and ledger" if ledger else "metrics"
     if not difference and (ledger is None or ledger.equal):
         return Repetition(True, f"identical {what} ({counts})")
@@ -59,7 +60,3 @@ def _measure(record: Path, names: list[str]) -> tuple[int, int]:
     rows = sum(1 for _ in iterate_comparable(record / METRICS)) if METRICS in names else 0
     updates = sum("event" not in row for _, row in iterate_ledger(record / LEDGER)) if LEDGER in names else 0
     return rows, updates
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number:,} {name}{'s' * (number != 1)}"

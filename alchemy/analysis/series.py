@@ -13,6 +13,7 @@ from alchemy.errors import AlchemyError
 from alchemy.index.curves import Bucket
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_count
 
 X_AXES = ("update", "epoch", "time")
 MAX_LINES = 40
@@ -90,7 +91,7 @@ def build_plot(
                 text = label if len(names) == 1 else name if len(groups) == 1 else f"{name} · {label}"
                 lines += [_merge(text, curves, smooth)] if curves else []
                 missing = len(group) - len(curves)
-                notes += [f"{_count(missing)} of {label} without {name}"] if missing and curves else []
+                notes += [f"{format_count(missing, 'run')} of {label} without {name}"] if missing and curves else []
         if not lines:
             known = sorted({name for table in index.metrics(rows).values() for name in table})
             hint = index.names.suggest(names[0]) or f"they have {', '.join(known[:8]) or 'no metrics'}"
@@ -104,16 +105,12 @@ def build_plot(
     return Plot(panels, f"time ({unit})" if unit else x, log, notes)
 
 
-def _count(number: int) -> str:
-    return f"{number} run{'s' * (number != 1)}"
-
-
 def _label(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> list[str]:
     """Label curves by what tells them apart: tags and config values, else their ids."""
     names = index.shorten_ids(group[0] for group in groups)
     if len(groups) == 1:
         row, count = groups[0][0], len(groups[0])
-        return [f"{row.tag} {names[row.id]}" if count == 1 else f"{row.tag} ({_count(count)})"]
+        return [f"{row.tag} {names[row.id]}" if count == 1 else f"{row.tag} ({format_count(count, 'run')})"]
     keys = list(changed_keys(index, groups).items())[:MAX_KEYS]
     same_tag = len({group[0].tag for group in groups}) == 1
     texts = []
@@ -125,7 +122,10 @@ def _label(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> list[str]:
         if not texts[place] or texts.count(texts[place]) > 1:
             texts[place] = f"{texts[place]} {names[group[0].id]}".strip()
     several = any(len(group) > 1 for group in groups)
-    labels = [f"{text} ({_count(len(group))})" if several else text for text, group in zip(texts, groups, strict=True)]
+    labels = [
+        f"{text} ({format_count(len(group), 'run')})" if several else text
+        for text, group in zip(texts, groups, strict=True)
+    ]
     return [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
 
 

@@ -6,19 +6,19 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from alchemy.analysis.table_files import TableFile, parse_table, read_table, shorten_path
+from alchemy.analysis.table_files import TableFile, parse_table, read_table_file
 from alchemy.config.line_numbers import Path as KeyPath
 from alchemy.config.line_numbers import Scan, scan_toml
 from alchemy.config.toml_reader import parse_toml
 from alchemy.config.toml_writer import format_inline, is_same
 from alchemy.config.values import quote_key
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import write_atomic
+from alchemy.files import shorten_path, write_atomic
 
 
 def set_cell(path: Path, row: str, column: str, cell: dict[str, Any], *, new_row: bool = False) -> None:
     """Set a cell of a table file. Only `new_row` adds a row, so that a misspelled name does not."""
-    table = read_table(path)
+    table = read_table_file(path)
     columns = [item.name for item in table.columns]
     if column not in columns and not table.spec.columns_by:
         hint = did_you_mean(column, columns) or f"expected {', '.join(columns[:10])}"
@@ -40,7 +40,7 @@ def set_cell(path: Path, row: str, column: str, cell: dict[str, Any], *, new_row
 
 def set_results(path: Path, name: str) -> None:
     """Set `results` of a table file."""
-    table = read_table(path)
+    table = read_table_file(path)
     layout = scan_toml(table.text)
     line = f"results = {format_inline(name)}\n"
     ends = [end for key, (_, end) in layout.spans.items() if len(key) == 1]

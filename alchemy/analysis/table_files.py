@@ -15,7 +15,7 @@ from alchemy.config.toml_reader import parse_toml
 from alchemy.config.values import line_of
 from alchemy.constraints import Finite, Ge, Le
 from alchemy.errors import AlchemyError, ConfigError, Problem, did_you_mean
-from alchemy.files import home, read_bytes
+from alchemy.files import home, read_bytes, shorten_path
 
 FOLDER = "tables"
 LARGEST = 2**20  # bytes
@@ -180,7 +180,7 @@ def new_table_path(name: str) -> Path:
     return path
 
 
-def read_table(path: Path) -> TableFile:
+def read_table_file(path: Path) -> TableFile:
     """Read a table file; all mistakes in it are reported in one error."""
     shown = shorten_path(path)
     try:
@@ -300,8 +300,3 @@ class _Reader:
 def _place(path: Path, lines: Mapping[KeyPath, int], at: KeyPath) -> str:
     line = line_of(lines, at)
     return f"{shorten_path(path)}:{line}" if line else shorten_path(path)
-
-
-def shorten_path(path: Path) -> str:
-    """Return a path relative to the working directory if it is below it."""
-    return os.path.abspath(path).removeprefix(os.getcwd() + os.sep)

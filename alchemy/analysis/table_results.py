@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
-from alchemy.files import read_table as read_json_table
-from alchemy.files import write_atomic
+from alchemy.files import read_table, write_atomic
 from alchemy.index.listing import Value
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import parse_iso
 from alchemy.records.status import read_info
 
 FORMAT = 1
@@ -43,10 +42,7 @@ class SavedRun:
     @property
     def time(self) -> float:
         """The start of the run in seconds since the epoch; 0 if unknown."""
-        try:
-            return datetime.datetime.fromisoformat(self.started).astimezone().timestamp()
-        except (ValueError, OverflowError, OSError):
-            return 0.0
+        return parse_iso(self.started) or 0.0
 
 
 Results = dict[CellKey, list[SavedRun]]
@@ -55,7 +51,7 @@ Results = dict[CellKey, list[SavedRun]]
 def load_results(path: Path) -> Results:
     """Read saved results; a missing file has none."""
     try:
-        table = read_json_table(path, LARGEST)
+        table = read_table(path, LARGEST)
         if table.get("format") != FORMAT:
             raise ValueError(f"expected format {FORMAT}, got {table.get('format')!r}")
         found: Results = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from alchemy.analysis.table_files import MAX_COLUMNS, MAX_ROWS, CellSpec, ColumnSpec, RowSpec, TableFile
@@ -12,6 +12,7 @@ from alchemy.index.filters import BadFilter, UnknownName, compile_filter
 from alchemy.index.listing import UnknownColumn, Value, Values
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_names
 
 BY_FIELDS = ("tag", "variant")  # `rows_by` and `columns_by` accept these next to config keys
 _SHOWN = 3  # names in a warning
@@ -102,7 +103,7 @@ class TableRuns:
         changed = sorted(key for key in keys if len({config.get(key) for config in configs}) > 1)
         if changed:
             hint = "restrict the filter, or add a row or column for each"
-            self.warn(f"the mean is over runs that differ in {_join(changed)}", where, hint, cell)
+            self.warn(f"the mean is over runs that differ in {format_names(changed, _SHOWN)}", where, hint, cell)
 
     def warn(self, message: str, where: str, hint: str = "", cell: str = "") -> None:
         """Add a warning, which may be about several cells."""
@@ -112,7 +113,7 @@ class TableRuns:
 
     def list_warnings(self) -> list[Problem]:
         return [
-            Problem(f"{_join(cells)}: {message}" if cells else message, where, hint=hint, error=False)
+            Problem(f"{format_names(cells, _SHOWN)}: {message}" if cells else message, where, hint=hint, error=False)
             for (message, hint), (where, cells) in self._warnings.items()
         ]
 
@@ -176,15 +177,6 @@ class TableRuns:
 def _shorten(names: dict[str, str]) -> dict[str, str]:
     """Return shorter names, unless two would be equal."""
     return names if len(set(names.values())) == len(names) else {}
-
-
-def _join(names: Sequence[str]) -> str:
-    """
-    >>> _join(["a", "b"]), _join(list("abcdef"))
-    ('a, b', 'a, b, c and 3 more')
-    """
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _natural(text: str) -> tuple[float, list[str | int]]:

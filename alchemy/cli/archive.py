@@ -28,6 +28,7 @@ def _arguments(parser: Parser) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.index.record_index import RecordIndex
+    from alchemy.index.value_format import format_count
     from alchemy.records.archive import write_archive
 
     with RecordIndex.open() as index:
@@ -36,7 +37,7 @@ def _main(args: argparse.Namespace) -> int:
             rows += [child for row in rows for child in index.children(row)]
     folders = list(dict.fromkeys(row.folder for row in rows))
     packed = write_archive(Path(args.output), folders, checkpoints=not args.no_checkpoints)
-    count = f"{len(folders)} record{'s' * (len(folders) != 1)}"
+    count = format_count(len(folders), "record")
     print(f"{args.output}: {count}, {packed.files} files, {readable_size(packed.bytes)}")
     for name in packed.left_out:
         print(printable(f"left out, since it is a link or not a regular file: {name}"), file=sys.stderr)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, Parser, add_limit, print_json
 from alchemy.cli.record_names import add_records, choose_records
-from alchemy.cli.table_format import print_table
+from alchemy.cli.table_format import fit_table
 from alchemy.files import readable_size
 
 if TYPE_CHECKING:
@@ -45,22 +46,21 @@ def _main(args: argparse.Namespace) -> int:
         print_json([_as_data(row, usage) for row, usage in found])
         return 0
     chosen = found[: args.limit]
-    cells = [[ids[row.id], row.kind, row.tag, *_sizes(usage)] for row, usage in chosen]
-    cells.append([f"{len(found)} records", "", "", *_sizes(_add([usage for _, usage in found]))])
-    print_table(["id", "kind", "tag", "total", *KINDS], cells, wide=["tag"])
+    sums = {kind: sum(usage.bytes[kind] for _, usage in found) for kind in KINDS}
+    used = [kind for kind in KINDS if sums[kind]]
+    cells = [[ids[row.id], row.kind, row.tag, *_sizes(usage.bytes, used)] for row, usage in chosen]
+    cells.append([f"{len(found)} records", "", "", *_sizes(sums, used)])
+    optional = ["kind", "code", "other", "logs", "tag"]
+    lines, _ = fit_table(["id", "kind", "tag", "total", *used], cells, wide=["tag"], optional=optional)
+    print("\n".join(lines))
     for name, size in extra.items():
         print(f".alchemy/{name}: {readable_size(size)}")
     return 0
 
 
-def _sizes(usage: Usage) -> list[str]:
-    return [readable_size(usage.total), *(readable_size(size) if size else "" for size in usage.bytes.values())]
-
-
-def _add(usages: list[Usage]) -> Usage:
-    from alchemy.records.disk_usage import KINDS, Usage
-
-    return Usage({kind: sum(usage.bytes[kind] for usage in usages) for kind in KINDS}, sum(u.files for u in usages))
+def _sizes(sizes: Mapping[str, int], kinds: Sequence[str]) -> list[str]:
+    """Return the cells with the total, and with the size of each kind of file."""
+    return [readable_size(sum(sizes.values())), *(readable_size(sizes[kind]) if sizes[kind] else "" for kind in kinds)]
 
 
 def _as_data(row: Row, usage: Usage) -> dict[str, object]:

@@ -24,6 +24,7 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.tensorboard_files import export_record
     from alchemy.cli.index import show_progress
     from alchemy.index.record_index import RecordIndex
+    from alchemy.index.value_format import format_count
 
     with RecordIndex.open(progress=show_progress()) as index:
         rows = select(index, args.record)
@@ -33,7 +34,7 @@ def _main(args: argparse.Namespace) -> int:
         count = export_record(row, folder)
         written.append({"id": row.name, "folder": str(folder), "rows": count})
         if not args.json:
-            print(printable(f"{folder}: {count:,} row{'s' * (count != 1)}"))
+            print(printable(f"{folder}: {format_count(count, 'row')}"))
     if args.json:
         print_json(written)
     return 0

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.options import Command, Parser, add_limit, print_json
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--unread", action="store_true", help="only mails that are not marked as read")
     add("--since", metavar="TIME", help="only newer mails: a date, or an age such as -1d or -8h")
-    add("-n", dest="limit", type=int, default=30, metavar="N", help="show at most N lines (default: 30); 0 shows all")
+    add_limit(parser, 30, "lines")
     add("--json", action="store_true", help="print JSON")
     text = "without an action, the mails are listed, newest first"
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", description=text)
@@ -82,12 +82,10 @@ def _since(args: argparse.Namespace) -> float | None:
 
 
 def _list(args: argparse.Namespace) -> int:
-    if args.limit < 0:
-        raise AlchemyError(f"-n must not be negative, got {args.limit}", hint="-n 0 shows all")
     since = _since(args)
     with _open() as mailbox:
         groups = mailbox.select(unread=args.unread, since=since)
-        shown = groups[: args.limit or None]
+        shown = groups[: args.limit]
         if args.json:
             print_json([_as_data(mailbox, group) for group in shown])
         elif shown:
@@ -101,7 +99,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _print_groups(mailbox: Mailbox, groups: list[Group]) -> None:
     from alchemy.cli.table_format import print_table
-    from alchemy.index.listing import format_time
+    from alchemy.index.value_format import format_time
 
     columns = ["", "no", "when", "what", "runs", "tag", "cause"]
     rows: list[list[str]] = []
@@ -131,15 +129,14 @@ def _as_data(mailbox: Mailbox, group: Group) -> dict[str, Any]:
 
 
 def _mail_data(mailbox: Mailbox, mail: Mail, numbers: dict[str, float]) -> dict[str, Any]:
-    import datetime
+    from alchemy.index.value_format import format_iso
 
-    when = datetime.datetime.fromtimestamp(mail.when).astimezone().isoformat(timespec="seconds")
     row = mail.row
     return {
         "id": mail.id,
         "kind": mail.kind,
         "subject": mail.subject,
-        "when": when,
+        "when": format_iso(mail.when),
         "record": row.name,
         "path": row.path,
         "tag": row.tag,

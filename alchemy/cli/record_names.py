@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alchemy.errors import AlchemyError
+from alchemy.files import shorten_path
 
 if TYPE_CHECKING:
     from alchemy.index.record_index import RecordIndex
@@ -46,7 +47,7 @@ def find_record(name: str) -> Path:
     from alchemy.index.record_index import RecordIndex
 
     with RecordIndex.open() as index:
-        return _shorten(index.find(name).path)
+        return Path(shorten_path(index.find(name).path))
 
 
 def find_config(name: str) -> str:
@@ -62,9 +63,3 @@ def find_config(name: str) -> str:
 def _is_path(name: str) -> bool:
     """Return whether a name can only be a path: it exists, or it has a folder and is not `best(..)`."""
     return os.path.lexists(name) or (os.sep in name and not name.startswith("best("))
-
-
-def _shorten(path: str) -> Path:
-    """Return a path relative to the working directory if it is below it, as users write it."""
-    here = os.path.join(os.getcwd(), "")
-    return Path(path.removeprefix(here))

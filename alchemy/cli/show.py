@@ -10,7 +10,7 @@ from alchemy.cli.record_names import add_record
 from alchemy.cli.table_format import fit_table
 from alchemy.errors import printable
 from alchemy.files import readable_size
-from alchemy.index.listing import format_duration, format_number
+from alchemy.index.value_format import format_duration, format_number
 
 EXAMPLES = """examples:
   alchemy show last

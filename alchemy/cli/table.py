@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from alchemy.cli.options import Command, Parser, print_json
 from alchemy.cli.record_names import RECORD
 from alchemy.errors import AlchemyError, printable
+from alchemy.files import shorten_path
 
 if TYPE_CHECKING:
     from alchemy.analysis.tables import ResultTable
@@ -83,13 +84,13 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _ls(args: argparse.Namespace) -> int:
-    from alchemy.analysis.table_files import list_tables, read_table, shorten_path
+    from alchemy.analysis.table_files import list_tables, read_table_file
     from alchemy.cli.table_format import print_table
 
     rows: list[dict[str, str]] = []
     for path in list_tables():
         try:
-            title, problem = read_table(path).spec.title, ""
+            title, problem = read_table_file(path).spec.title, ""
         except AlchemyError as error:
             title, problem = "", str(error).splitlines()[0]
         rows.append({"name": path.stem, "title": title, "path": shorten_path(path), "problem": problem})
@@ -107,12 +108,12 @@ def _ls(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from alchemy.analysis import table_formats
-    from alchemy.analysis.table_files import find_table, read_table
+    from alchemy.analysis.table_files import find_table, read_table_file
     from alchemy.analysis.tables import build_table
     from alchemy.cli.index import show_progress
     from alchemy.index.record_index import RecordIndex
 
-    file = read_table(find_table(args.table))
+    file = read_table_file(find_table(args.table))
     with RecordIndex.open(args.roots, progress=show_progress()) as index:
         table = build_table(file, index)
     for warning in [*map(str, table.warnings), *table.stale()]:
@@ -180,7 +181,7 @@ def write_into(page: Path, name: str, text: str) -> None:
 
 
 def _new(args: argparse.Namespace) -> int:
-    from alchemy.analysis.table_files import new_table_path, parse_table, shorten_path
+    from alchemy.analysis.table_files import new_table_path, parse_table
     from alchemy.analysis.table_template import write_template
     from alchemy.cli.index import show_progress
     from alchemy.files import write_atomic
@@ -236,7 +237,6 @@ def _link(args: argparse.Namespace) -> int:
 
 def _edit(path: Path, args: argparse.Namespace, cell: dict[str, Any]) -> int:
     from alchemy.analysis.table_edit import set_cell
-    from alchemy.analysis.table_files import shorten_path
 
     cell |= {"source": args.source} if args.source else {}
     set_cell(path, args.row, args.column, cell, new_row=args.new_row)
@@ -246,13 +246,13 @@ def _edit(path: Path, args: argparse.Namespace, cell: dict[str, Any]) -> int:
 
 def _save(args: argparse.Namespace) -> int:
     from alchemy.analysis.table_edit import set_results
-    from alchemy.analysis.table_files import find_table, read_table, shorten_path
+    from alchemy.analysis.table_files import find_table, read_table_file
     from alchemy.analysis.table_results import load_results, merge_results, write_results
     from alchemy.analysis.tables import collect_results
     from alchemy.cli.index import show_progress
     from alchemy.index.record_index import RecordIndex
 
-    file = read_table(find_table(args.table))
+    file = read_table_file(find_table(args.table))
     path = file.results_path or file.path.with_suffix(".json")
     with RecordIndex.open(args.roots, progress=show_progress()) as index:
         new = collect_results(file, index)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alchemy.analysis.table_edit import set_cell, set_results
-from alchemy.analysis.table_files import find_table, list_tables, parse_table, read_table
+from alchemy.analysis.table_files import find_table, list_tables, parse_table, read_table_file
 from alchemy.errors import AlchemyError, ConfigError
 
 WRONG = """\
@@ -118,10 +118,10 @@ name = "b"
 def test_setting_a_cell_changes_nothing_else(tmp_path: Path, style: str, column: str) -> None:
     path = tmp_path / "t.toml"
     path.write_text(text := BODY.format(STYLES[style]))
-    wanted: dict[str, Any] = copy.deepcopy(read_table(path).data)
+    wanted: dict[str, Any] = copy.deepcopy(read_table_file(path).data)
     set_cell(path, "a", column, {"value": 1.5, "source": "x"})
     wanted["rows"][0].setdefault("cells", {})[column] = {"value": 1.5, "source": "x"}
-    assert read_table(path).data == wanted
+    assert read_table_file(path).data == wanted
     changed = set(path.read_text().splitlines()) ^ set(text.splitlines())
     assert len(changed) <= 2 and all("1.5" in line or "= 3" in line for line in changed)
 
@@ -133,14 +133,15 @@ def test_any_text_can_be_typed_into_any_row(tmp_path_factory: pytest.TempPathFac
     name = f"x{row}"
     set_cell(path, name, "T", {"value": value}, new_row=True)
     set_cell(path, name, "T", {"value": value + "!"})
-    assert read_table(path).rows[-1].name == name and read_table(path).rows[-1].cells["T"].value == value + "!"
+    last = read_table_file(path).rows[-1]
+    assert last.name == name and last.cells["T"].value == value + "!"
 
 
 def test_results_are_set_above_the_rows(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_bytes(BODY.format("").replace("\n", "\r\n").encode())
     set_results(path, "t.json")
-    assert read_table(path).results_path == tmp_path / "t.json"
+    assert read_table_file(path).results_path == tmp_path / "t.json"
     assert b'# the metric\r\nresults = "t.json"\r\n' in path.read_bytes()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.analysis.table_files import TableFile, read_table
+from alchemy.analysis.table_files import TableFile, read_table_file
 from alchemy.analysis.table_results import SavedRun, load_results, merge_results, write_results
 from alchemy.analysis.tables import ResultTable, build_table, collect_results
 from alchemy.errors import AlchemyError
@@ -36,7 +36,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableFile:
     Path("t.toml").write_text(TEXT)
     for number in (1, 2):
         write_run(tmp_path / "records", number, {"dev/f1": number / 4}, seed=number)
-    return read_table(Path("t.toml"))
+    return read_table_file(Path("t.toml"))
 
 
 def build(file: TableFile) -> ResultTable:

@@ -91,7 +91,7 @@ def test_unread_mails_are_bold_on_a_terminal(mail, monkeypatch):
         (["read"], "pass mails or --all"),
         (["clear", "1", "--all"], "pass mails or --all"),
         (["clear", "1", "--read"], "--read cannot be combined with mails or --all"),
-        (["-n", "-1"], "-n must not be negative"),
+        (["-n", "-1"], "expected a number of lines, or 0 to show all"),
         (["--since", "soon"], "'soon' is not a time"),
         (["shw"], "'shw' is not a valid ACTION; did you mean 'show'?"),
         (["send"], "mail is not set up in .alchemy/config.toml"),

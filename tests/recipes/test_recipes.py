@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from alchemy.analysis.table_files import read_table
+from alchemy.analysis.table_files import read_table_file
 from alchemy.analysis.table_results import load_results
 from alchemy.cli import main
 from alchemy.config.toml_writer import dumps
@@ -22,7 +22,7 @@ PAGES = (ROOT / "README.md", ROOT.parent / "docs" / "recipes.md")
 
 
 def test_the_table_names_every_recipe_and_the_seeds_of_its_results() -> None:
-    rows = {row.name: row.cells["command"].value for row in read_table(TABLE).rows}
+    rows = {row.name: row.cells["command"].value for row in read_table_file(TABLE).rows}
     recipes = {tomllib.loads(path.read_text("utf-8"))["tag"]: path.relative_to(ROOT) for path in FILES}
     assert rows.keys() == recipes.keys()
     results = load_results(TABLE.with_suffix(".json"))
