@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
+from alchemy.files import hash_file
 from alchemy.launch.device import CPU, alloc
 from alchemy.launch.project_imports import add_to_path
 from alchemy.plugins.code_state import describe_commit, read_alchemy
@@ -53,9 +55,10 @@ def prepare_rerun(
     if info:
         refuse_running(record, info)
     _require_trust(record)
-    user_dir = _find_code(record, info)
+    user_dir, changed = _find_code(record, info)
     environment = read_environment(record / "env.json")
     folder, warnings = _find_folder(environment)
+    warnings += [f"{name} in {BACKUP}/ is not the file that the run imported" for name in changed]
     os.environ.update(_read_variables(environment))
     add_to_path(user_dir)
     document = prepare_cfg(config, overrides=overrides, seed=seed, user_dir=user_dir, record=True)
@@ -74,7 +77,7 @@ def prepare_rerun(
 
 def _matters(change: Change) -> bool:
     """Return whether a change since the run may lead to other results, and the user has not asked for it."""
-    return change.breaks and not change.of_config and change.name != "checkpt"
+    return change.breaks and not change.of_config and change.name not in ("code", "checkpt")
 
 
 def _read_variables(environment: Mapping[str, Any]) -> dict[str, str]:
@@ -95,34 +98,46 @@ def _require_trust(record: Path) -> None:
             )
 
 
-def _find_code(record: Path, info: Mapping[str, Any]) -> str:
-    """Return the package in the backup that contains the code of the project; raise an error if files are missing."""
+def _find_code(record: Path, info: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the package in the backup that contains the code of the project, and files that the run imported otherwise.
+
+    Raises an error if files are missing.
+    """
     backup = record / BACKUP
     if backup.is_dir():
         refuse_links(backup)
-    names = [name for name in info.get("code", {}) if not os.path.isabs(name) and ".." not in Path(name).parts]
+    code = {name: digest for name, digest in info.get("code", {}).items() if _is_needed(name, info)}
     roots = [backup]
-    if names:  # `paths = ["."]` of Backup puts the code one level deeper
-        places = sorted(backup.rglob(names[0]), key=lambda path: len(path.parts))
-        roots += [place.parents[len(Path(names[0]).parts) - 1] for place in places]
-    missing = {root: [name for name in names if not (root / name).is_file()] for root in roots}
+    for first in list(code)[:1]:  # `paths = ["."]` of Backup puts the code one level deeper
+        found = (Path(place) for place, _, _ in os.walk(backup) if os.path.isfile(os.path.join(place, first)))
+        roots += sorted(found, key=lambda place: len(place.parts))
+    missing = {root: [name for name in code if not (root / name).is_file()] for root in roots}
     root = min(missing, key=lambda root: len(missing[root]))
     if missing[root]:
         raise _lacks_code(record, info, missing[root])
-    packages = [name.partition("/")[0] for name in names if "/" in name]
+    packages = [name.partition("/")[0] for name in code if "/" in name]
     packages += sorted(path.parent.name for path in backup.glob("*/*.py"))  # an early end, or from an older version
-    return str(root / next(iter(packages), "src"))
+    changed = [name for name, digest in code.items() if hash_file(root / name) != digest]
+    return str(root / next(iter(packages), "src")), changed
+
+
+def _is_needed(name: str, info: Mapping[str, Any]) -> bool:
+    """Return whether a rerun needs a file: not the script that started the run, nor a name that no run writes."""
+    cmd = info.get("cmd")
+    script = str(cmd[0]) if isinstance(cmd, list) and cmd else ""
+    return not (os.path.isabs(name) or ".." in Path(name).parts or f"/{script}".endswith(f"/{name}"))
 
 
 def _lacks_code(record: Path, info: Mapping[str, Any], missing: list[str]) -> AlchemyError:
     more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
     text = f"{record} cannot be rerun: it lacks code that the run imported: {', '.join(missing[:SHOWN])}{more}"
-    packages = sorted({name.partition("/")[0] for name in missing})
-    hint = f'to keep the code of future runs, add {{ type = "alchemy.plugins.Backup", paths = {packages} }} to plugins'
+    packages = json.dumps(sorted({name.partition("/")[0] for name in missing}), ensure_ascii=False)
+    hint = f'to keep it in future runs, use the plugin {{ type = "alchemy.plugins.Backup", paths = {packages} }}'
     if commit := describe_commit(info.get("git")):
         patch = " and apply git.diff" if (record / "git.diff").exists() else ""
-        hint = f"check out commit {commit.partition(' ')[0]}{patch}, and run `alchemy run {record / 'cfg.toml'}` there"
-    return AlchemyError(text, hint=hint.replace("'", '"'))
+        again = f"alchemy run {shlex.quote(str(record / CONFIG))}"
+        hint = f"check out commit {commit.partition(' ')[0]}{patch}, and run `{again}` there"
+    return AlchemyError(text, hint=hint)
 
 
 def _find_folder(environment: Mapping[str, Any]) -> tuple[Path, list[str]]:

@@ -145,11 +145,13 @@ def test_a_record_that_was_changed_is_not_trusted(part: str, record: Path, capfd
 
 
 def test_a_trusted_record_can_be_rerun_and_trust_can_be_taken_back(record: Path, capfd: Any) -> None:
-    (record / "backup" / "src" / "note.txt").write_text("harmless\n")
+    with (record / "backup" / "src" / "data.py").open("a") as file:
+        file.write("# harmless\n")
     assert main(["rerun", str(record)]) == 2
     assert main(["trust", str(record)]) == 0
     assert f"the code in {record / 'backup'}" in capfd.readouterr().out
     assert main(["rerun", str(record)]) == 0
+    assert "src/data.py in backup/ is not the file that the run imported" in capfd.readouterr().err
     assert main(["trust", str(record), "--remove"]) == 0
     assert main(["rerun", str(record)]) == 2
 
@@ -177,11 +179,21 @@ def test_missing_code_is_named(record: Path, capfd: Any) -> None:
     assert main(["rerun", str(record)]) == 2
     told = capfd.readouterr().err
     assert "it lacks code that the run imported: src/__init__.py, src/" in told
-    assert 'add { type = "alchemy.plugins.Backup", paths = ["src"] } to plugins' in told
+    assert 'use the plugin { type = "alchemy.plugins.Backup", paths = ["src"] }' in told
     edit(record / "record.json", git={"commit": "3fa2" * 10, "branch": "main", "dirty": True})
     (record / "git.diff").write_text("")
     assert main(["rerun", str(record)]) == 2
     assert "check out commit 3fa23fa23f and apply git.diff, and run `alchemy run " in capfd.readouterr().err
+
+
+def test_the_whole_project_may_be_the_backup(record: Path, capfd: Any) -> None:
+    words = ["--set", "sched.epochs=1", "--set", 'plugins.Backup.paths=["."]', "--set", 'plugins.Backup.ignore=["data"]']
+    assert main(["run", "train.toml", *CPU, *words]) == 0
+    shutil.rmtree("src")
+    edit(newest(record) / "record.json", cmd=["/elsewhere/start.py"], code=read_info(record)["code"] | {"start.py": "x"})
+    assert main(["rerun", "last"]) == 0
+    assert "identical metrics and ledger" in capfd.readouterr().out
+    assert (newest(record) / "backup" / "my project" / "src" / "model.py").is_file()
 
 
 def test_missing_data_is_named_with_the_folder_that_paths_refer_to(record: Path, capfd: Any) -> None:
