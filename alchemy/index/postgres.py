@@ -76,7 +76,8 @@ class PostgresStore:
                     self._create_tables()
 
     def _has_tables(self) -> bool:
-        return bool(self.query("SELECT 1 WHERE to_regclass(:name) IS NOT NULL", {"name": f"{NAMESPACE}.search"}))
+        sql = "SELECT 1 FROM pg_tables WHERE schemaname = :name AND tablename = 'search'"
+        return bool(self.query(sql, {"name": NAMESPACE}))
 
     def _create_tables(self) -> None:
         self.write(f"CREATE SCHEMA IF NOT EXISTS {NAMESPACE}")
