@@ -41,7 +41,7 @@ def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
         "problem": row.problem,
         "started": None if row.started is None else format_iso(row.started),
         "ended": None if row.ended is None else format_iso(row.ended),
-        "seconds": row.seconds,
+        "seconds": row.elapsed,
         "updates": row.updates,
         "generations": row.gen + 1,
         "host": row.host,

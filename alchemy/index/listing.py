@@ -219,9 +219,9 @@ FIELD_COLUMNS: dict[str, Callable[[Row], Value]] = {
     "cfg": lambda row: row.cfg_hash[:10],
     "updates": lambda row: None if row.updates is None else float(row.updates),
     "best": lambda row: row.best_value,
-    "duration": lambda row: row.seconds,
-    "minutes": lambda row: None if row.seconds is None else row.seconds / 60,
-    "hours": lambda row: None if row.seconds is None else row.seconds / 3600,
+    "duration": lambda row: row.elapsed,
+    "minutes": lambda row: None if row.elapsed is None else row.elapsed / 60,
+    "hours": lambda row: None if row.elapsed is None else row.elapsed / 3600,
     "created": lambda row: row.started,
     "ended": lambda row: row.ended,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -44,6 +45,11 @@ class Row:
     @property
     def folder(self) -> Path:
         return Path(self.path)
+
+    @property
+    def elapsed(self) -> float | None:
+        """The duration in seconds; for a run that is active, until now."""
+        return time.time() - self.started if self.status == "running" and self.started is not None else self.seconds
 
     @property
     def tag_list(self) -> list[str]:

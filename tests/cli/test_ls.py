@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import os
@@ -124,6 +125,14 @@ def test_strange_numbers_are_shown_as_they_are(records: Path, capsys, value: obj
     lines, _ = ls(capsys, "--columns", "model.x")
     assert lines[1].strip() == str(value)
     json.loads("\n".join(ls(capsys, "--json", "--columns", "model.x")[0]), parse_constant=pytest.fail)
+
+
+def test_the_duration_of_a_run_is_current_while_it_is_active(records: Path, capsys) -> None:
+    started = datetime.datetime.now().astimezone() - datetime.timedelta(hours=3, minutes=1)
+    name = write_run(records, 1, {})
+    beat = datetime.datetime.now().astimezone().isoformat()
+    change_info(records / name, status="running", started=started.isoformat(), heartbeat=beat, ended=None)
+    assert ls(capsys, "--columns", "status,duration")[0][1].split() == ["running", "3", "h", "01", "min"]
 
 
 def test_hostile_text_stays_on_its_line(records: Path, capsys) -> None:
