@@ -99,7 +99,7 @@ def _require_trust(record: Path) -> None:
 
 
 def _find_code(record: Path, info: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the package in the backup that contains the code of the project, and files that the run imported otherwise.
+    """Return the package in the backup that contains the code of the project, and the files that have changed.
 
     Raises an error if files are missing.
     """

@@ -187,10 +187,11 @@ def test_missing_code_is_named(record: Path, capfd: Any) -> None:
 
 
 def test_the_whole_project_may_be_the_backup(record: Path, capfd: Any) -> None:
-    words = ["--set", "sched.epochs=1", "--set", 'plugins.Backup.paths=["."]', "--set", 'plugins.Backup.ignore=["data"]']
-    assert main(["run", "train.toml", *CPU, *words]) == 0
+    words = ["sched.epochs=1", 'plugins.Backup.paths=["."]', 'plugins.Backup.ignore=["data"]']
+    assert main(["run", "train.toml", *CPU, *(f"--set={word}" for word in words)]) == 0
     shutil.rmtree("src")
-    edit(newest(record) / "record.json", cmd=["/elsewhere/start.py"], code=read_info(record)["code"] | {"start.py": "x"})
+    code = read_info(record)["code"] | {"start.py": "x"}  # the script that started the run is not needed
+    edit(newest(record) / "record.json", cmd=["/elsewhere/start.py"], code=code)
     assert main(["rerun", "last"]) == 0
     assert "identical metrics and ledger" in capfd.readouterr().out
     assert (newest(record) / "backup" / "my project" / "src" / "model.py").is_file()

@@ -79,7 +79,7 @@ def test_a_trusted_record_that_is_damaged_is_rerun_or_refused(sandbox: Sandbox, 
         (record / "env.json").write_text(json.dumps(environment | {"cwd": str(sandbox.work / "project")}))
         trusted = sandbox.work / "home" / ".config" / "alchemy" / "trusted"
         trusted.parent.mkdir(parents=True)
-        trusted.write_text(f"{digest_of((record / 'cfg.toml').read_bytes())}  \"\"\n")
+        trusted.write_text(f'{digest_of((record / "cfg.toml").read_bytes())}  ""\n')
         trusted.chmod(0o600)
         CASES[case](record)
 

@@ -28,7 +28,13 @@ def project(tmp_path: Path) -> Path:
     """A repository with one commit and no changes."""
     folder = tmp_path / "project"
     (folder / "src").mkdir(parents=True)
-    files = {"src/model.py": "depth = 1\n", "notes.txt": "a\n", ".env": "A=1\n", "keys.txt": KEY, "other.toml": "x = 1\n"}
+    files = {
+        "src/model.py": "depth = 1\n",
+        "notes.txt": "a\n",
+        ".env": "A=1\n",
+        "keys.txt": KEY,
+        "other.toml": "x = 1\n",
+    }
     for name, text in files.items():
         (folder / name).write_text(text)
     git(folder, "init", "-q", "-b", "main")
@@ -77,7 +83,7 @@ def test_secrets_are_masked_or_left_out(project: Path, monkeypatch: pytest.Monke
     secrets.remember({"hunter22": "A"})
     lines = KEY.splitlines()
     changes = {
-        "src/model.py": 'depth = 2  # hunter22\n',
+        "src/model.py": "depth = 2  # hunter22\n",
         "notes.txt": "ghp_" + "a1" * 20 + "\n",
         ".env": "A=hidden\n",
         "keys.txt": "\n".join([*lines[:20], "MIIchanged", *lines[21:]]),
@@ -117,9 +123,7 @@ def test_git_that_is_missing_fails_or_hangs_does_not_matter(
     assert read_git(project) == (None, {})
 
 
-def test_a_slow_repository_still_has_a_commit(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_repository_still_has_a_commit(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "git").write_text('#!/bin/sh\ncase "$*" in *rev-parse*) echo 3fa2 ;; *) sleep 60 ;; esac\n')
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

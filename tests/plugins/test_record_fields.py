@@ -43,7 +43,8 @@ def test_runs_that_differ_only_in_seed_or_folder_have_one_hash() -> None:
 
 def test_tests_fold_if_their_training_runs_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, changes in {"a": {}, "b": {"seed": 2}, "c": {"optim__lr": 0.2}}.items():
+    variants: dict[str, dict[str, Any]] = {"a": {}, "b": {"seed": 2}, "c": {"optim__lr": 0.2}}
+    for name, changes in variants.items():
         (tmp_path / f"{name}.toml").write_text(dumps(config(f"records-{name}/train", **changes)))
         assert main(["run", f"{name}.toml", "--test", "--device", "-1"]) == 0
     found = {path.parent.name: read_info(next(path.iterdir())) for path in tmp_path.glob("records-*/test")}

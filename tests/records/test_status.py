@@ -141,7 +141,7 @@ def test_another_machine_with_the_same_name_is_not_judged_by_the_processes_here(
     kill(start(tmp_path, processes))
     edit(tmp_path / "r", boot_id="another", heartbeat=datetime.datetime.now().astimezone().isoformat())
     assert read_info(tmp_path / "r")["status"] == "running" and not repair(tmp_path / "r")
-    with pytest.raises(AlchemyError, match="is running on .*; stop it there"):
+    with pytest.raises(AlchemyError, match=r"is running on .*; stop it there"):
         stop(tmp_path / "r")
 
 
