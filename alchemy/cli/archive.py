@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from alchemy.cli.index import open_index
 from alchemy.cli.options import Command, Parser
 from alchemy.cli.record_names import add_records, choose_records
 from alchemy.errors import printable
@@ -27,11 +28,10 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.index.record_index import RecordIndex
     from alchemy.index.value_format import format_count
     from alchemy.records.archive import write_archive
 
-    with RecordIndex.open() as index:
+    with open_index() as index:
         rows = choose_records(index, args.records, args.filter)
         if args.children:
             rows += [child for row in rows for child in index.children(row)]

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, add_configs, add_trial, print_json
+from alchemy.cli.options import Command, add_configs, add_json, add_trial, print_json
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--deep", action="store_true", help="also build the parts, run one batch and estimate the memory")
     add_trial(parser)
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:

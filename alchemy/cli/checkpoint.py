@@ -21,7 +21,7 @@ from alchemy.checkpoint.manifest import (
     read_parts,
     verify,
 )
-from alchemy.cli.options import Command, Parser, add_user_dir, check_record_name, format_table, print_json
+from alchemy.cli.options import Command, Parser, add_json, add_user_dir, check_record_name, format_table, print_json
 from alchemy.cli.record_names import RECORD, find_record
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
@@ -51,10 +51,10 @@ def _arguments(parser: Parser) -> None:
 
     ls = add("ls", "list the checkpoints of a record; checks sizes, not contents", "latest --json")
     ls.add_argument("record", type=check_record_name, metavar="RECORD", help=RECORD)
-    ls.add_argument("--json", action="store_true", help="print JSON")
+    add_json(ls)
     show = add("show", "print the tensors and counters of a checkpoint", "latest")
     show.add_argument("source", metavar="CHECKPOINT", help=f"{EITHER} (latest checkpoint)")
-    show.add_argument("--json", action="store_true", help="print JSON")
+    add_json(show)
     verify = add("verify", "verify the hashes of all files; exit code 1 if a checkpoint is damaged", "latest")
     verify.add_argument("source", metavar="CHECKPOINT", help=f"{EITHER} (all checkpoints)")
     average = add("average", "write the mean of several checkpoints", "latest --last 5 --to averaged")

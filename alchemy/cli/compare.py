@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
@@ -33,20 +34,18 @@ def _arguments(parser: Parser) -> None:
         help="value at the best checkpoint (default), ..",
     )
     add("--confidence", type=float, default=0.95, metavar="P", help="of the intervals and tests (default: 0.95)")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.compare import compare_groups
     from alchemy.analysis.groups import build_groups
-    from alchemy.cli.index import show_progress
-    from alchemy.index.record_index import RecordIndex
 
     if len(args.runs) < 2:
         raise AlchemyError("alchemy compare needs at least two records or filters", hint="quote filters with spaces")
     if not 0.5 <= args.confidence < 1:
         raise AlchemyError(f"--confidence must be at least 0.5 and below 1, got {args.confidence}", hint="use 0.95")
-    with RecordIndex.open(progress=show_progress()) as index:
+    with open_index() as index:
         groups = build_groups(index, args.runs, seeds=args.seeds)
         found = compare_groups(index, groups, metrics=args.metric, at=args.at, confidence=args.confidence)
     if args.json:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import print_json
+from alchemy.cli.options import add_json, print_json
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def add_build(actions: Any) -> None:
     )
     add("--workers", type=int, metavar="N", help=f"number of processes (default: one per core, at most {MAX_WORKERS})")
     add("--force", action="store_true", help="rebuild even if nothing has changed")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def add_info(actions: Any) -> None:
     parser = actions.add_parser("info", help="show the statistics of a corpus", epilog=INFO)
     parser.add_argument("corpus", metavar="CORPUS", help="path prefix of the corpus, without extension")
     parser.add_argument("--verify", action="store_true", help="read the whole corpus and verify its checksums")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 # -- build

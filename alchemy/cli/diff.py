@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, parse_command, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, parse_command, print_json
 from alchemy.errors import AlchemyError, did_you_mean, printable
 
 if TYPE_CHECKING:
@@ -31,18 +32,16 @@ def _arguments(parser: Parser) -> None:
     add("b", metavar="B", help="another record, or a folder to compare with: '.' is the working directory")
     add("--only", metavar="NAME,..", help=f"sections to compare: {', '.join(NAMES)}")
     add("--exit-code", action="store_true", help="exit with 1 if there is a difference")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.diff import OF_FOLDERS, Side, diff_folder, diff_records
-    from alchemy.cli.index import show_progress
-    from alchemy.index.record_index import RecordIndex
 
     chosen = _parse_sections(args.only)
     if _is_folder(args.a):
         raise AlchemyError(f"{args.a} is not a record", hint=f"put the record first: alchemy diff {args.b} {args.a}")
-    with RecordIndex.open(progress=show_progress()) as index:
+    with open_index() as index:
         a = Side(index, index.find(args.a))
         if _is_folder(args.b):
             root = Path(args.b)

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, add_limit, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, add_limit, print_json
 from alchemy.cli.record_names import add_records, choose_records
 from alchemy.cli.table_format import fit_table
 from alchemy.files import readable_size
@@ -24,16 +25,14 @@ Hard links, such as state/best and state/last, are counted once."""
 
 def _arguments(parser: Parser) -> None:
     add_records(parser)
-    add = parser.add_argument
     add_limit(parser, 20, "records, the largest ones")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.index.record_index import RecordIndex
     from alchemy.records.disk_usage import KINDS, measure
 
-    with RecordIndex.open() as index:
+    with open_index() as index:
         named = args.records or args.filter is not None
         rows = choose_records(index, args.records, args.filter) if named else index.query(sort="created")
         ids, home = index.shorten_ids(rows), index.settings.home

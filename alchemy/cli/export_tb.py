@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.errors import printable
 
 EXAMPLES = """examples:
@@ -16,17 +17,15 @@ EXAMPLES = """examples:
 def _arguments(parser: Parser) -> None:
     parser.add_argument("record", metavar="RECORD", help="a record, or a quoted filter that selects several runs")
     parser.add_argument("folder", nargs="?", default="tensorboard", metavar="DIR", help="default: tensorboard")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.groups import select
     from alchemy.analysis.tensorboard_files import export_record
-    from alchemy.cli.index import show_progress
-    from alchemy.index.record_index import RecordIndex
     from alchemy.index.value_format import format_count
 
-    with RecordIndex.open(progress=show_progress()) as index:
+    with open_index() as index:
         rows = select(index, args.record)
     written = []
     for row in rows:

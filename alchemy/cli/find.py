@@ -7,7 +7,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, add_configs, add_trial
+from alchemy.cli.options import Command, Parser, add_configs, add_json, add_trial
 from alchemy.cli.verify import load_checked_config, print_report
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _arguments(parser: Parser) -> None:
     size.add_argument("--max", type=int, metavar="N", help="largest batch size to try; required on the CPU")
     for action in (rate, size):
         add_trial(action)
-        action.add_argument("--json", action="store_true", help="print JSON")
+        add_json(action)
 
 
 def _main(args: argparse.Namespace) -> int:

@@ -9,7 +9,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.cli.table_format import print_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
@@ -41,7 +42,7 @@ def _arguments(parser: Parser) -> None:
     text = f"delete cached samples that were not read for N days (default: {DAYS:g})"
     add("--cache-days", type=float, default=DAYS, metavar="N", help=text)
     add("--yes", action="store_true", help="delete it; without this option, nothing is deleted")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _parse_keep(text: str) -> tuple[str, ...]:
@@ -52,12 +53,11 @@ def _parse_keep(text: str) -> tuple[str, ...]:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.index.record_index import RecordIndex
 
     for name, days in (("--bin-days", args.bin_days), ("--cache-days", args.cache_days)):
         if not 0 <= days < math.inf:
             raise AlchemyError(f"{name} must be a number of days >= 0, got {days}", hint=f"for example {name} 30")
-    with RecordIndex.open() as index:
+    with open_index() as index:
         found = list(_find(index, args))
     failed = 0
     if args.yes:

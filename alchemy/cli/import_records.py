@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.errors import AlchemyError, printable
 
 EXAMPLES = """examples:
@@ -24,18 +25,17 @@ def _arguments(parser: Parser) -> None:
     add("--to", default=FOLDER, metavar="DIR", help=f"folder for the records (default: {FOLDER})")
     text = "largest total size of the files in GiB (default: 100)"
     add("--max-size", type=float, default=100.0, metavar="GIB", help=text)
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.index.record_index import RecordIndex
     from alchemy.records.unpack_archive import unpack_archive
 
     if not os.path.exists(args.file):
         raise AlchemyError(f"file not found: {args.file!r}")
     if not 0 < args.max_size < 2**30:
         raise AlchemyError(f"--max-size must be greater than 0, got {args.max_size}")
-    with RecordIndex.open() as index:
+    with open_index() as index:
         known = {row.name for row in index.query()}
     done = unpack_archive(Path(args.file), Path(args.to), known, largest=int(args.max_size * 2**30))
     untrusted = [record for record in done.added if not _is_trusted(record)]

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.errors import AlchemyError, printable
 
 EXAMPLES = """examples:
@@ -18,7 +18,7 @@ EXAMPLES = """examples:
 def _arguments(parser: Parser) -> None:
     parser.add_argument("logdir", metavar="LOGDIR", help="a folder with event files, or folders that contain them")
     parser.add_argument("--to", default="records/import", metavar="DIR", help="default: records/import")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:

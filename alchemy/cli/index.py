@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 from alchemy.cli.options import Command, Parser
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from alchemy.index.record_index import RecordIndex
     from alchemy.index.sync import Progress
 
 EXAMPLES = """examples:
@@ -24,17 +28,22 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.index.record_index import RecordIndex
-
     begin = time.monotonic()
-    with RecordIndex.open(args.roots, progress=show_progress(), rebuild=args.rebuild) as index:
+    with open_index(args.roots, rebuild=args.rebuild) as index:
         total, changes = len(index.query()), index.changes
     changed = f"{changes.added} added, {changes.updated} updated, {changes.removed} removed"
     print(f"{total} records: {changed} in {time.monotonic() - begin:.1f} s")
     return 0
 
 
-def show_progress() -> Progress | None:
+def open_index(roots: Sequence[str] = (), *, rebuild: bool = False) -> AbstractContextManager[RecordIndex]:
+    """Open the index of the project, or of `roots`, and show the progress if it has to be updated."""
+    from alchemy.index.record_index import RecordIndex
+
+    return RecordIndex.open(roots, rebuild=rebuild, progress=_show_progress())
+
+
+def _show_progress() -> Progress | None:
     """Return a function that shows the progress of indexing on a terminal, once it takes longer than a second."""
     if not sys.stderr.isatty():
         return None

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from alchemy.cli.index import show_progress
-from alchemy.cli.options import Command, Parser, add_limit, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_limit, add_roots, print_json
 from alchemy.cli.table_format import fit_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.filters import TIME_FIELDS
@@ -34,7 +34,7 @@ DISPENSABLE = ("created", "duration", "seed")  # the first columns to leave out 
 def _arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("filter", nargs="*", metavar="FILTER", help="only records that match, for example 'status:failed lr<1e-3'")
-    add("--in", dest="roots", action="append", default=[], metavar="DIR", help="look in DIR instead; may be repeated")
+    add_roots(parser)
     add("--columns", metavar="COLUMN,..", help="fields, config keys and metrics to show; '+NAME' adds to the default")
     text = "field, config key or metric to sort by: newest and best values first, others ascending (default: created)"
     add("--sort", default="created", metavar="COLUMN", help=text)
@@ -76,7 +76,7 @@ def _redraw(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    with RecordIndex.open(args.roots, progress=show_progress()) as index:
+    with open_index(args.roots) as index:
         listing = _list(index, args)
         lines, notes = ([], []) if args.json or args.csv else _view(index, listing, args)
     if args.json:

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, add_limit, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, add_limit, print_json
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def _arguments(parser: Parser) -> None:
     add("--unread", action="store_true", help="only mails that are not marked as read")
     add("--since", metavar="TIME", help="only newer mails: a date, or an age such as -1d or -8h")
     add_limit(parser, 30, "lines")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
     text = "without an action, the mails are listed, newest first"
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", description=text)
 
@@ -68,10 +69,8 @@ def _main(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _open() -> Iterator[Mailbox]:
     from alchemy.analysis.mailbox import Mailbox
-    from alchemy.cli.index import show_progress
-    from alchemy.index.record_index import RecordIndex
 
-    with RecordIndex.open(progress=show_progress()) as index:
+    with open_index() as index:
         yield Mailbox(index)
 
 

@@ -192,6 +192,15 @@ def _parse_device(text: str) -> int:
     return number
 
 
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_roots(parser: argparse.ArgumentParser) -> None:
+    text = "look for records in DIR instead; may be repeated"
+    parser.add_argument("--in", dest="roots", action="append", default=[], metavar="DIR", help=text)
+
+
 def add_limit(parser: argparse.ArgumentParser, count: int, noun: str) -> None:
     """Add the option `-n`; its value is None if everything is to be shown."""
     text = f"show at most N {noun} (default: {count}); 0 shows all"

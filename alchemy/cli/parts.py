@@ -7,7 +7,7 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, add_user_dir, print_json
+from alchemy.cli.options import Command, add_json, add_user_dir, print_json
 from alchemy.errors import AlchemyError, did_you_mean
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "kind", nargs="?", default="", metavar="KIND", help="runner, plugin, task, model, sched, ... (default: all)"
     )
     add_user_dir(parser, "package that contains your own parts, which are listed too")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from alchemy.cli.index import open_index
 from alchemy.cli.options import Command, Parser, print_json
 from alchemy.errors import AlchemyError, printable
 
@@ -43,13 +44,11 @@ def _arguments(parser: Parser) -> None:
 def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.groups import select
     from alchemy.analysis.series import build_plot
-    from alchemy.cli.index import show_progress
-    from alchemy.index.record_index import RecordIndex
 
     suffix = os.path.splitext(args.out)[1].lower() if args.out else ""
     if args.out and suffix not in (".svg", ".png"):
         raise AlchemyError(f"--out {args.out}: expected a file that ends with .svg or .png")
-    with RecordIndex.open(progress=show_progress()) as index:
+    with open_index() as index:
         rows = [row for text in args.runs for row in select(index, text)]
         names = [[name.strip() for name in text.split(",") if name.strip()] for text in args.metric]
         metrics = [group for group in names if group] or _choose_metrics(rows, index.metrics(rows))

@@ -44,9 +44,10 @@ def find_record(name: str) -> Path:
 
     if name == "latest" or _is_path(name):
         return find(name)
-    from alchemy.index.record_index import RecordIndex
 
-    with RecordIndex.open() as index:
+    from alchemy.cli.index import open_index
+
+    with open_index() as index:
         return Path(shorten_path(index.find(name).path))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, add_devices, add_user_dir, check_record_name
+from alchemy.cli.options import Command, add_devices, add_json, add_user_dir, check_record_name
 from alchemy.cli.record_names import RECORD, find_record
 from alchemy.cli.verify import print_progress, print_report
 
@@ -29,7 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_devices(parser)
     add_user_dir(parser)
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:

@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from alchemy.cli.ask import confirm
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.cli.record_names import add_records, choose_records
 from alchemy.cli.table_format import print_table
 from alchemy.errors import AlchemyError, printable
@@ -33,18 +34,17 @@ def _arguments(parser: Parser) -> None:
     add("--yes", action="store_true", help="do not ask")
     add("--undo", action="store_true", help="restore RECORD.. from the bin (default: those removed last)")
     add("--list", action="store_true", help="list the bin")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.index.record_index import RecordIndex
     from alchemy.index.settings import load_settings
 
     if args.list or args.undo:
         if args.list and args.undo:
             raise AlchemyError("--list and --undo exclude each other")
         return _list(load_settings(), args) if args.list else _undo(load_settings(), args)
-    with RecordIndex.open() as index:
+    with open_index() as index:
         rows = choose_records(index, args.records, args.filter)
         children = [child for row in rows for child in index.children(row)]
         return _remove(index, rows, children, args)

@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, add_limit, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, add_limit, print_json
 from alchemy.errors import printable
 
 if TYPE_CHECKING:
@@ -26,15 +27,14 @@ def _arguments(parser: Parser) -> None:
     add("text", nargs="+", metavar="TEXT", help="words to search for")
     add("--all", action="store_true", help="search tests and predictions too, not only training runs")
     add_limit(parser, 20, "records")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.text_matches import find_matches, search
-    from alchemy.index.record_index import RecordIndex
 
     text = " ".join(args.text)
-    with RecordIndex.open() as index:
+    with open_index() as index:
         rows = search(index, text, kind="" if args.all else "train")
         others = 0 if args.all else len(search(index, text)) - len(rows)
         shown = rows[: args.limit]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.cli.record_names import add_record
 from alchemy.cli.table_format import fit_table
 from alchemy.errors import printable
@@ -24,14 +25,13 @@ TRACEBACK_LINES, METRICS, CHECKPOINTS, CHILDREN = 8, 12, 6, 5  # shown without -
 def _arguments(parser: Parser) -> None:
     add_record(parser)
     parser.add_argument("--metrics", action="store_true", help="show all metrics and checkpoints")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.describe_record import describe_record
-    from alchemy.index.record_index import RecordIndex
 
-    with RecordIndex.open() as index:
+    with open_index() as index:
         found = describe_record(index, index.find(args.record))
     if args.json:
         print_json(found)

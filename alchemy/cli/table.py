@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, add_roots, print_json
 from alchemy.cli.record_names import RECORD
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import shorten_path
@@ -36,7 +37,7 @@ def _arguments(parser: Parser) -> None:
         return actions.add_parser(name, help=text, epilog=f"example:\n  alchemy table {name} {example}")
 
     ls = add("ls", "list the tables of the project", "--json")
-    ls.add_argument("--json", action="store_true", help="print JSON")
+    add_json(ls)
     show = add("show", "print a table", "main --format latex > main.tex")
     show.add_argument("table", metavar="TABLE", help=TABLE)
     output = show.add_mutually_exclusive_group()
@@ -67,8 +68,7 @@ def _arguments(parser: Parser) -> None:
     save.add_argument("table", metavar="TABLE", help=TABLE)
     save.add_argument("--replace", action="store_true", help="update cells even if saved seeds are lost")
     for reading in (show, new, link, save):
-        text = "look for records in DIR instead; may be repeated"
-        reading.add_argument("--in", dest="roots", action="append", default=[], metavar="DIR", help=text)
+        add_roots(reading)
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -110,11 +110,9 @@ def _show(args: argparse.Namespace) -> int:
     from alchemy.analysis import table_formats
     from alchemy.analysis.table_files import find_table, read_table_file
     from alchemy.analysis.tables import build_table
-    from alchemy.cli.index import show_progress
-    from alchemy.index.record_index import RecordIndex
 
     file = read_table_file(find_table(args.table))
-    with RecordIndex.open(args.roots, progress=show_progress()) as index:
+    with open_index(args.roots) as index:
         table = build_table(file, index)
     for warning in [*map(str, table.warnings), *table.stale()]:
         print(f"warning: {printable(warning)}", file=sys.stderr)
@@ -183,12 +181,10 @@ def write_into(page: Path, name: str, text: str) -> None:
 def _new(args: argparse.Namespace) -> int:
     from alchemy.analysis.table_files import new_table_path, parse_table
     from alchemy.analysis.table_template import write_template
-    from alchemy.cli.index import show_progress
     from alchemy.files import write_atomic
-    from alchemy.index.record_index import RecordIndex
 
     path = new_table_path(args.name)
-    with RecordIndex.open(args.roots, progress=show_progress()) as index:
+    with open_index(args.roots) as index:
         text = write_template(index, args.name)
     parse_table(text, path)
     try:
@@ -226,11 +222,9 @@ def _parse_value(text: str) -> float | int | str:
 
 def _link(args: argparse.Namespace) -> int:
     from alchemy.analysis.table_files import find_table
-    from alchemy.cli.index import show_progress
-    from alchemy.index.record_index import RecordIndex
 
     path = find_table(args.table)
-    with RecordIndex.open(args.roots, progress=show_progress()) as index:
+    with open_index(args.roots) as index:
         names = list(dict.fromkeys(index.find(record).name for record in args.records))
     return _edit(path, args, {"record": names[0] if len(names) == 1 else names})
 
@@ -249,12 +243,10 @@ def _save(args: argparse.Namespace) -> int:
     from alchemy.analysis.table_files import find_table, read_table_file
     from alchemy.analysis.table_results import load_results, merge_results, write_results
     from alchemy.analysis.tables import collect_results
-    from alchemy.cli.index import show_progress
-    from alchemy.index.record_index import RecordIndex
 
     file = read_table_file(find_table(args.table))
     path = file.results_path or file.path.with_suffix(".json")
-    with RecordIndex.open(args.roots, progress=show_progress()) as index:
+    with open_index(args.roots) as index:
         new = collect_results(file, index)
     shown = shorten_path(path)
     results, kept = merge_results(load_results(path), new, replace=args.replace)

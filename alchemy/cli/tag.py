@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, Parser, print_json
+from alchemy.cli.index import open_index
+from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.cli.record_names import add_records, choose_records
 from alchemy.errors import AlchemyError, printable
 
@@ -20,16 +21,15 @@ def _arguments(parser: Parser) -> None:
     add_records(parser)
     text = "remove a tag; may be repeated"
     parser.add_argument("--remove", action="append", default=[], metavar="NAME", help=text)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.index.record_index import RecordIndex
     from alchemy.records.readme import read_readme, set_tags
 
     added = [name[1:] for name in args.records if name.startswith("+")]
     removed = [name.removeprefix("+") for name in args.remove]
-    with RecordIndex.open() as index:
+    with open_index() as index:
         try:
             rows = choose_records(index, [name for name in args.records if not name.startswith("+")], args.filter)
         except AlchemyError as error:

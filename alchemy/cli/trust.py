@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from alchemy.cli.options import Command, add_user_dir, format_table, print_json
+from alchemy.cli.options import Command, add_json, add_user_dir, format_table, print_json
 from alchemy.errors import AlchemyError, ConfigError
 
 EXAMPLES = """examples:
@@ -22,7 +22,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("records", nargs="*", metavar="RECORD|DIR", help="a record, a folder of records, or a config file in one")
     add("--remove", action="store_true", help="stop trusting them")
     add("--list", action="store_true", help="list trusted configs with the paths they had when trusted")
-    add("--json", action="store_true", help="print JSON")
+    add_json(parser)
     add_user_dir(parser)
 
 

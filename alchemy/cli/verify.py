@@ -6,7 +6,16 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, add_configs, add_trial, check_record_name, parse_integers, print_json
+from alchemy.cli.options import (
+    Command,
+    Parser,
+    add_configs,
+    add_json,
+    add_trial,
+    check_record_name,
+    parse_integers,
+    print_json,
+)
 from alchemy.cli.record_names import RECORD, find_record
 from alchemy.errors import printable
 
@@ -53,7 +62,7 @@ def _arguments(parser: Parser) -> None:
     for inner in parsers.values():
         add_trial(inner)
     for inner in (*parsers.values(), ledger):
-        inner.add_argument("--json", action="store_true", help="print JSON")
+        add_json(inner)
 
 
 def _main(args: argparse.Namespace) -> int:

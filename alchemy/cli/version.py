@@ -7,7 +7,7 @@ import os
 import sys
 
 import alchemy
-from alchemy.cli.options import Command, print_json
+from alchemy.cli.options import Command, add_json, print_json
 
 EXAMPLES = """examples:
   alchemy version
@@ -15,7 +15,7 @@ EXAMPLES = """examples:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
