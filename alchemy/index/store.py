@@ -68,8 +68,7 @@ class SqliteStore:
     def open(cls, path: Path) -> SqliteStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not path.is_file():  # opening a FIFO may block
-                raise OSError("it is not a regular file")
+            _check_regular(path)
             store = cls(path)
         except OSError as error:
             return cls.in_memory(path, error.strerror or str(error))
@@ -87,10 +86,10 @@ class SqliteStore:
         warning = f"cannot write the index {path}: {why}; using a temporary one"
         store = cls(path, warning, in_memory=True)
         try:
-            with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as saved:
-                saved.backup(store._db)
+            with contextlib.closing(_connect_readonly(path)) as saved:
+                saved.backup(store._db, progress=_give_up_if_locked)
             store._prepare()
-        except (sqlite3.Error, IndexFailed):
+        except (sqlite3.Error, OSError, IndexFailed):
             store = cls(path, warning, in_memory=True)
             store._prepare()
         return store
@@ -201,6 +200,22 @@ def _connect(name: str) -> sqlite3.Connection:
     db.create_function("fold_case", 1, str.lower, deterministic=True)
     db.create_function("strpos", 2, lambda text, part: text.find(part) + 1, deterministic=True)
     return db
+
+
+def _connect_readonly(path: Path) -> sqlite3.Connection:
+    _check_regular(path)
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
+
+
+def _check_regular(path: Path) -> None:
+    if path.exists() and not path.is_file():  # opening a FIFO may block
+        raise OSError("it is not a regular file")
+
+
+def _give_up_if_locked(status: int, _remaining: int, _total: int) -> None:
+    """End a backup that would otherwise wait as long as another process locks the file."""
+    if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        raise sqlite3.OperationalError("the database is locked")
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
