@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from alchemy.analysis.groups import Group, changed_keys, fold
+from alchemy.analysis.groups import RunGroup, changed_keys, fold_seeds
 from alchemy.analysis.statistics import Difference, paired_test, welch_test
 from alchemy.errors import AlchemyError
 from alchemy.index.filters import FUNCTIONS
@@ -42,10 +42,10 @@ class MetricRow:
 
 
 @dataclass
-class Comparison:
+class GroupComparison:
     """The result of comparing groups; `config` and `code` list only what differs, with a value for each group."""
 
-    groups: list[Group]
+    groups: list[RunGroup]
     config: dict[str, list[str | None]]
     code: list[str]
     metrics: list[MetricRow]
@@ -55,12 +55,12 @@ class Comparison:
 
 def compare_groups(
     index: RecordIndex,
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     *,
     metrics: Sequence[str] = (),
     at: str = "best",
     confidence: float = 0.95,
-) -> Comparison:
+) -> GroupComparison:
     """Compare groups of runs with the first one, by their values `at` the best checkpoint, or another statistic."""
     notes = [note for group in groups for note in _find_caveats(index, group)]
     notes += _find_shared(groups)
@@ -80,7 +80,7 @@ def compare_groups(
             f"{count} tests were made: expect about one in {1 / (1 - confidence):.0f} to be positive by chance"
         )
     codes = [_join_codes(group.rows) for group in groups]
-    return Comparison(
+    return GroupComparison(
         list(groups),
         changed_keys(index, [group.rows for group in groups]),
         codes if len(set(codes)) > 1 else [],
@@ -96,10 +96,10 @@ def _latest_of_each_seed(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if found[row.fold_hash, row.seed or row.id] is row]
 
 
-def _find_caveats(index: RecordIndex, group: Group) -> list[str]:
+def _find_caveats(index: RecordIndex, group: RunGroup) -> list[str]:
     """Return what a reader must know about a group before believing its numbers."""
     notes = []
-    folded = fold(group.rows)
+    folded = fold_seeds(group.rows)
     if len(folded) > 1:
         keys = list(changed_keys(index, folded))
         notes.append(f"the runs of {group.label} differ in more than their seed: {', '.join(keys[:5]) or 'kind'}")
@@ -115,7 +115,7 @@ def _find_caveats(index: RecordIndex, group: Group) -> list[str]:
     return notes
 
 
-def _find_shared(groups: Sequence[Group]) -> list[str]:
+def _find_shared(groups: Sequence[RunGroup]) -> list[str]:
     first = {row.id for row in groups[0].rows}
     shared = {group.label: len(first.intersection(row.id for row in group.rows)) for group in groups[1:]}
     return [
@@ -123,7 +123,7 @@ def _find_shared(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def _read_metrics(index: RecordIndex, groups: Sequence[Group], chosen: Sequence[str], at: str) -> list[MetricRow]:
+def _read_metrics(index: RecordIndex, groups: Sequence[RunGroup], chosen: Sequence[str], at: str) -> list[MetricRow]:
     """Return the chosen metrics, or all of them except time and system metrics, the monitored ones first."""
     tables = index.metrics([row for group in groups for row in group.rows])
     known = {name for table in tables.values() for name in table}
@@ -140,7 +140,7 @@ def _read_metrics(index: RecordIndex, groups: Sequence[Group], chosen: Sequence[
 
 
 def _values_of(
-    group: Group, tables: Mapping[int, Mapping[str, Mapping[str, Any]]], name: str, key: str
+    group: RunGroup, tables: Mapping[int, Mapping[str, Mapping[str, Any]]], name: str, key: str
 ) -> list[tuple[Row, float]]:
     values = [(row, tables[row.id].get(name, {}).get(key)) for row in group.rows]
     return [(row, value) for row, value in values if value is not None and math.isfinite(value)]
@@ -159,14 +159,14 @@ def _test(one: Sequence[tuple[Row, float]], other: Sequence[tuple[Row, float]], 
         return None
 
 
-def _is_lower_better(index: RecordIndex, groups: Sequence[Group], metric: str) -> bool:
+def _is_lower_better(index: RecordIndex, groups: Sequence[RunGroup], metric: str) -> bool:
     """Return whether lower values are better: as the runs monitor the metric, else by its name."""
     score = metric.partition("/")[2]
     rows = [row for group in groups for row in group.rows if row.best_metric.partition("/")[2] == score]
     return find_minimizing(index, rows[:1])[rows[0].id] if rows else is_minimized(metric)
 
 
-def _judge(row: MetricRow, place: int, groups: Sequence[Group], lower: bool, confidence: float) -> str:
+def _judge(row: MetricRow, place: int, groups: Sequence[RunGroup], lower: bool, confidence: float) -> str:
     """Return the verdict on a group, compared with the first one, as a sentence."""
     a, b, test = groups[0].label, groups[place].label, row.tests[place]
     base, mean = row.means[0], row.means[place]

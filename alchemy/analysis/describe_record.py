@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import format_iso
-from alchemy.records.disk_usage import list_files, measure
+from alchemy.records.disk_usage import list_files, measure_usage
 from alchemy.records.failure import read_traceback
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.readme import read_readme
@@ -25,7 +25,7 @@ MAX_FILES = 1000
 def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
     """Return everything about a record that is worth showing, as JSON values."""
     info, readme = _read_info(row.folder), read_readme(row.folder)
-    usage = measure(row.folder)
+    usage = measure_usage(row.folder)
     return {
         "id": row.name,
         "path": row.path,

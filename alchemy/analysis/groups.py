@@ -18,7 +18,7 @@ HIDDEN = ("seed", "tag", "log_dir")
 _NAME = re.compile(r"[\w.~/-]*|best\(.*\)")
 
 
-class Group(NamedTuple):
+class RunGroup(NamedTuple):
     """Runs that are compared as one, usually with different seeds; `argument` is what the user typed.
 
     `first` is a short id of the first run.
@@ -34,7 +34,7 @@ class Group(NamedTuple):
         return [row.seed for row in self.rows]
 
 
-def select(index: RecordIndex, text: str) -> list[Row]:
+def select_runs(index: RecordIndex, text: str) -> list[Row]:
     """Return the record that a name stands for, or all training runs that match a filter, oldest first."""
     try:
         return [index.find(text)]
@@ -54,22 +54,22 @@ def _is_ambiguous(index: RecordIndex, text: str) -> bool:
     return bool(re.fullmatch(r"\d[\w.-]*", text)) and bool(index.query(f'id="{text}*"', limit=1))
 
 
-def build_groups(index: RecordIndex, arguments: Sequence[str], *, seeds: bool = False) -> list[Group]:
+def build_groups(index: RecordIndex, arguments: Sequence[str], *, seeds: bool = False) -> list[RunGroup]:
     """Return one group per argument; with `seeds`, add the runs that differ from a named record only in their seed."""
     if len(arguments) > MAX_GROUPS:
         raise AlchemyError(f"{len(arguments)} groups of runs are too many, at most {MAX_GROUPS} can be compared")
-    chosen = [select(index, text) for text in arguments]
+    chosen = [select_runs(index, text) for text in arguments]
     if seeds:
         folded = {number: group for group in index.query_groups(sort="created") for number in group}
         chosen = [index.load(folded.get(rows[0].id, [])) if len(rows) == 1 else rows for rows in chosen]
     names = index.shorten_ids(rows[0] for rows in chosen)
     return [
-        Group(label, text, rows, names[rows[0].id])
+        RunGroup(label, text, rows, names[rows[0].id])
         for label, text, rows in zip(string.ascii_uppercase, arguments, chosen, strict=False)
     ]
 
 
-def fold(rows: Sequence[Row]) -> list[list[Row]]:
+def fold_seeds(rows: Sequence[Row]) -> list[list[Row]]:
     """Group runs that differ only in their seed; a record that is named twice counts once."""
     groups: dict[tuple[str, str], dict[int, Row]] = {}
     for row in rows:

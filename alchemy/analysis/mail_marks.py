@@ -18,7 +18,7 @@ IDS_PER_LINE = 100
 Mark = Literal["read", "cleared", "sent"]
 
 
-class Marks:
+class MailMarks:
     """The ids of the mails with each mark. Marks are only ever added, so that several processes can write them."""
 
     def __init__(self, home: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from alchemy.analysis.describe_record import format_command
-from alchemy.analysis.mailbox import Group, Mail
+from alchemy.analysis.mailbox import Mail, MailGroup
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table, shorten_path
 from alchemy.index.row import Row
@@ -23,7 +23,7 @@ LONGEST_LINE = 300  # characters
 MOST_NUMBERS = 12
 
 
-def describe(mails: Sequence[Mail], numbers: Mapping[str, float]) -> str:
+def describe_mails(mails: Sequence[Mail], numbers: Mapping[str, float]) -> str:
     """Describe the newest of several mails with the same cause in full, and list the others."""
     mail, *others = mails
     row = mail.row
@@ -48,7 +48,7 @@ def describe(mails: Sequence[Mail], numbers: Mapping[str, float]) -> str:
     return "\n\n".join(parts)
 
 
-def write_digest(groups: Sequence[Group]) -> tuple[str, str]:
+def write_digest(groups: Sequence[MailGroup]) -> tuple[str, str]:
     """Return the subject and the text of one message about several groups of mails."""
     counts = Counter(mail.kind for group in groups for mail in group.mails)
     tags = list(dict.fromkeys(mail.row.tag for group in groups for mail in group.mails))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from alchemy.analysis.mail_marks import Marks
+from alchemy.analysis.mail_marks import MailMarks
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
 from alchemy.index.metric_direction import find_minimizing
@@ -40,7 +40,7 @@ class Mail:
     group: tuple[str, ...]  # equal for mails that are shown as one line
 
 
-class Group(NamedTuple):
+class MailGroup(NamedTuple):
     """Mails with the same cause, or of the same kind and tag, newest first; `number` is its place in the mailbox."""
 
     number: int
@@ -56,19 +56,19 @@ class Mailbox:
 
     def __init__(self, index: RecordIndex) -> None:
         self._index = index
-        self.marks = Marks(index.settings.home)
+        self.marks = MailMarks(index.settings.home)
         self.all = sorted(derive_mails(index), key=lambda mail: (mail.when, mail.id), reverse=True)
         cleared = self.marks["cleared"]
         groups: dict[tuple[str, ...], list[Mail]] = {}
         for mail in self.all:
             if mail.id not in cleared:
                 groups.setdefault(mail.group, []).append(mail)
-        self.groups = [Group(number, mails) for number, mails in enumerate(groups.values(), start=1)]
+        self.groups = [MailGroup(number, mails) for number, mails in enumerate(groups.values(), start=1)]
 
     def is_unread(self, mail: Mail) -> bool:
         return mail.id not in self.marks["read"]
 
-    def select(self, *, unread: bool = False, since: float | None = None) -> list[Group]:
+    def select(self, *, unread: bool = False, since: float | None = None) -> list[MailGroup]:
         """Return the groups with the mails that match; groups keep their numbers."""
         found = []
         for number, mails in self.groups:
@@ -76,17 +76,17 @@ class Mailbox:
                 mail for mail in mails if (not unread or self.is_unread(mail)) and (since is None or mail.when >= since)
             ]
             if kept:
-                found.append(Group(number, kept))
+                found.append(MailGroup(number, kept))
         return found
 
-    def select_unsent(self, events: Collection[str], since: float | None) -> list[Group]:
+    def select_unsent(self, events: Collection[str], since: float | None) -> list[MailGroup]:
         """Return the groups with the mails about these events that neither `alchemy mail send` nor the run has sent."""
         found = []
         for number, mails in self.select(since=since):
             wanted = ("failed" if mails[0].kind in BY_CAUSE else mails[0].kind) in events
             kept = [mail for mail in mails if wanted and mail.id not in self.marks["sent"] and not is_sent(mail.row)]
             if kept:
-                found.append(Group(number, kept))
+                found.append(MailGroup(number, kept))
         return found
 
     def find(self, name: str) -> list[Mail]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
 
 from alchemy.analysis.axes import Axis, find_ticks, format_ticks, pad
-from alchemy.analysis.series import Line, Panel, Plot
+from alchemy.analysis.series import Panel, Plot, PlotLine
 from alchemy.errors import printable
 
 WIDTH, HEIGHT = 720, 230  # of a plot area with its margins; the legend follows below
@@ -100,7 +100,7 @@ def _draw_grid(area: _Area) -> Iterator[str]:
         yield f'<text x="{x}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{text}</text>\n'
 
 
-def _draw_line(line: Line, number: int, area: _Area) -> Iterator[str]:
+def _draw_line(line: PlotLine, number: int, area: _Area) -> Iterator[str]:
     color = number % len(LIGHT)
     if line.low:
         known = [place for place, (a, b) in enumerate(zip(line.low, line.high, strict=True)) if math.isfinite(a + b)]

@@ -7,7 +7,7 @@ import string
 from collections.abc import Iterator, Sequence
 
 from alchemy.analysis.axes import Axis, find_ticks, format_ticks
-from alchemy.analysis.series import Line, Panel, Plot
+from alchemy.analysis.series import Panel, Plot, PlotLine
 from alchemy.errors import display_width, printable
 
 COLORS = (33, 208, 35, 170, 220, 80, 160, 246)  # of the 256 colors, after Okabe and Ito: safe for the color-blind
@@ -62,7 +62,7 @@ def _place_ticks(axis: Axis, columns: int) -> str:
     return line
 
 
-def _describe_line(line: Line, number: int, width: int, *, color: bool, letters: bool, unicode: bool) -> str:
+def _describe_line(line: PlotLine, number: int, width: int, *, color: bool, letters: bool, unicode: bool) -> str:
     known = [y for y in line.ys if math.isfinite(y)]
     values = f"last {known[-1]:.4g}, min {min(known):.4g}, max {max(known):.4g}" if known else "no finite values"
     mark = MARKS[number % len(MARKS)] if letters else "──"
@@ -83,7 +83,7 @@ def _paint(text: str, number: int) -> str:
     return f"\x1b[38;5;{COLORS[number % len(COLORS)]}m{text}\x1b[0m"
 
 
-def _draw_line(canvas: _Braille | _Letters, line: Line, number: int, x_axis: Axis, y_axis: Axis) -> None:
+def _draw_line(canvas: _Braille | _Letters, line: PlotLine, number: int, x_axis: Axis, y_axis: Axis) -> None:
     xs = [x_axis.place(x) for x in line.xs]
     low, high, ys = ([_locate(canvas, x, y_axis.place(y)) for x, y in zip(xs, values)] for values in _curves_of(line))
     for edge in (low, high) if line.runs > 1 else ():
@@ -94,7 +94,7 @@ def _draw_line(canvas: _Braille | _Letters, line: Line, number: int, x_axis: Axi
     _connect(canvas, ys, number)
 
 
-def _curves_of(line: Line) -> tuple[list[float], list[float], list[float]]:
+def _curves_of(line: PlotLine) -> tuple[list[float], list[float], list[float]]:
     return line.low, line.high, line.ys
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from alchemy.analysis.axes import Axis, fit_axis
-from alchemy.analysis.groups import changed_keys, fold
+from alchemy.analysis.groups import changed_keys, fold_seeds
 from alchemy.errors import AlchemyError
 from alchemy.index.curves import Bucket
 from alchemy.index.record_index import RecordIndex
@@ -23,7 +23,7 @@ _UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (300, 60, "minu
 
 
 @dataclass
-class Line:
+class PlotLine:
     """A curve: `ys[i]` at `xs[i]`, where NaN is a gap. The other values of a point are optional.
 
     `low` and `high` bound the points that `ys` summarizes: the standard deviation over seeds (`runs` > 1), or the
@@ -44,7 +44,7 @@ class Panel:
     """Curves with the same axes."""
 
     title: str
-    lines: list[Line]
+    lines: list[PlotLine]
 
 
 @dataclass
@@ -76,7 +76,7 @@ def build_plot(
     """Build a panel for each group of metrics. Runs that differ only in their seed become one curve, unless `each`."""
     if not 0 <= smooth < 1:
         raise AlchemyError(f"smoothing must be at least 0 and below 1, got {smooth}", hint="0.9 is strong")
-    groups = [[row] for row in dict.fromkeys(rows)] if each else fold(rows)
+    groups = [[row] for row in dict.fromkeys(rows)] if each else fold_seeds(rows)
     if len(groups) > MAX_LINES:
         hint = "use a narrower filter"
         raise AlchemyError(f"{len(groups)} curves are too many for a plot, at most {MAX_LINES} are shown", hint=hint)
@@ -135,14 +135,14 @@ class _Reader:
     def __init__(self, index: RecordIndex, x: str) -> None:
         self._index, self._x = index, x
 
-    def __call__(self, row: Row, metric: str) -> Line | None:
+    def __call__(self, row: Row, metric: str) -> PlotLine | None:
         buckets = self._index.curves.read(row, metric)
         if not buckets:
             return None
         convert = self._converter(row)
         xs = [convert((bucket.first + bucket.last) / 2) for bucket in buckets]
         low, high = ([], []) if not _is_summary(buckets) else ([b.low for b in buckets], [b.high for b in buckets])
-        return Line("", xs, [bucket.mean for bucket in buckets], low, high)
+        return PlotLine("", xs, [bucket.mean for bucket in buckets], low, high)
 
     def _converter(self, row: Row) -> Callable[[float], float]:
         if self._x == "update":
@@ -189,13 +189,13 @@ def smooth_values(values: Sequence[float], weight: float) -> list[float]:
     return found
 
 
-def _merge(label: str, curves: Sequence[Line], smooth: float) -> Line:
+def _merge(label: str, curves: Sequence[PlotLine], smooth: float) -> PlotLine:
     """Return one curve for runs that differ only in their seed: the mean, and a band of one standard deviation."""
     if smooth:
-        curves = [Line("", curve.xs, smooth_values(curve.ys, smooth), raw=curve.ys) for curve in curves]
+        curves = [PlotLine("", curve.xs, smooth_values(curve.ys, smooth), raw=curve.ys) for curve in curves]
     if len(curves) == 1:
         curve = curves[0]
-        return Line(label, curve.xs, curve.ys, curve.low, curve.high, curve.raw)
+        return PlotLine(label, curve.xs, curve.ys, curve.low, curve.high, curve.raw)
     known = []
     for curve in curves:
         pairs = {x: y for x, y in zip(curve.xs, curve.ys, strict=True) if math.isfinite(y)}
@@ -204,7 +204,7 @@ def _merge(label: str, curves: Sequence[Line], smooth: float) -> Line:
     if len(grid) > MAX_POINTS:
         low, high = grid[0], grid[-1]
         grid = [low + (high - low) * place / (MAX_POINTS - 1) for place in range(MAX_POINTS)]
-    merged = Line(label, grid, [], runs=len(curves))
+    merged = PlotLine(label, grid, [], runs=len(curves))
     for x in grid:
         values = [_interpolate(xs, ys, x) for xs, ys in known if xs and xs[0] <= x <= xs[-1]]
         mean, spread = _describe(values)

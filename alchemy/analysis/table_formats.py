@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from alchemy.analysis.tables import Cell, ResultTable
+from alchemy.analysis.tables import ResultTable, TableCell
 from alchemy.errors import printable
 
 _CODE = re.compile(r"`([^`]+)`")
@@ -151,7 +151,7 @@ def _csv_cell(value: object) -> object:
     return safe_cell(_clean(value)) if isinstance(value, str) else value
 
 
-def _cell_data(cell: Cell) -> dict[str, Any]:
+def _cell_data(cell: TableCell) -> dict[str, Any]:
     data: dict[str, Any] = {"text": str(cell), "kind": cell.kind}
     for name, number in (("value", cell.value), ("std", cell.std)):
         if number is not None:
@@ -179,7 +179,7 @@ def _render_text(
     return render
 
 
-def _emphasize(cell: Cell, text: Callable[[str], str], best: str, second: str, plus_minus: str) -> str:
+def _emphasize(cell: TableCell, text: Callable[[str], str], best: str, second: str, plus_minus: str) -> str:
     """Format a cell; only the number itself is bold or underlined."""
     shown = text(cell.text)
     shown = best % shown if cell.rank == 1 else second % shown if cell.rank == 2 else shown

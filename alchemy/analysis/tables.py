@@ -21,7 +21,7 @@ Kind = Literal["", "typed", "linked", "computed", "saved"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table; `rank` is 1 for the best of its column, 2 for the second best, 0 otherwise."""
 
     text: str = ""  # the number or text, as shown
@@ -47,14 +47,14 @@ class ResultTable:
     file: TableFile
     rows: list[RowSpec]
     columns: list[ColumnSpec]
-    cells: list[list[Cell]]
+    cells: list[list[TableCell]]
     warnings: list[Problem]
 
     @property
     def first_column(self) -> str:
         return self.file.spec.first_column or self.file.spec.rows_by.rpartition(".")[2]
 
-    def walk(self) -> Iterator[tuple[str, str, Cell]]:
+    def walk(self) -> Iterator[tuple[str, str, TableCell]]:
         """Yield the row, the column and the cell, for all cells."""
         for row, cells in zip(self.rows, self.cells, strict=True):
             for column, cell in zip(self.columns, cells, strict=True):
@@ -96,13 +96,13 @@ class _Builder:
     def __init__(self, file: TableFile, runs: TableRuns, saved: Results) -> None:
         self.file, self.runs, self.saved = file, runs, saved
 
-    def compute(self, row: RowSpec, column: ColumnSpec) -> Cell:
+    def compute(self, row: RowSpec, column: ColumnSpec) -> TableCell:
         given: CellSpec | None = row.cells.get(column.name)
         if given is not None and given.value is not None:
             return _typed(given)
         options = self.file.options(row, column)
         if not options.metric:
-            return Cell()
+            return TableCell()
         source = given.source if given is not None else ""
         saved = self.saved.get((row.name, column.name))
         where, name = (given or row).where, f"{row.name} / {column.name}"
@@ -129,7 +129,7 @@ class _Builder:
             self.runs.warn_if_mixed(fitting, name, where)
         return replace(cell, source=source, stale=stale)
 
-    def _summarize(self, rows: list[Row], options: Options, name: str, where: str) -> Cell:
+    def _summarize(self, rows: list[Row], options: Options, name: str, where: str) -> TableCell:
         values = self.runs.values(rows, options.metric, where) if rows else []
         known = [(row.name, value) for row, value in zip(rows, values) if value is not None]
         if len(known) < len(values):
@@ -139,7 +139,7 @@ class _Builder:
         cell = summarize_runs([value for _, value in known], options)
         return replace(cell, kind="computed" if known else "", runs=tuple(run for run, _ in known))
 
-    def _summarize_saved(self, saved: Sequence[SavedRun], options: Options, name: str, where: str) -> Cell:
+    def _summarize_saved(self, saved: Sequence[SavedRun], options: Options, name: str, where: str) -> TableCell:
         values = [run.metrics.get(options.metric) for run in saved]
         if None in values:
             hint = f"run `alchemy table save {self.file.name}`"
@@ -179,11 +179,11 @@ def collect_results(file: TableFile, index: RecordIndex) -> Results:
     return found
 
 
-def _typed(given: CellSpec) -> Cell:
+def _typed(given: CellSpec) -> TableCell:
     """Return a cell that is typed in, as written; a string such as "90.90" is a number too."""
     text = given.value if isinstance(given.value, str) else repr(given.value)
     spread = "" if given.std is None else repr(given.std)
-    return Cell(text, spread, given.n or 0, _parse(text), given.std, "typed", given.source)
+    return TableCell(text, spread, given.n or 0, _parse(text), given.std, "typed", given.source)
 
 
 def _parse(text: str) -> float | None:
@@ -194,22 +194,22 @@ def _parse(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def summarize_runs(values: Sequence[Value], options: Options) -> Cell:
+def summarize_runs(values: Sequence[Value], options: Options) -> TableCell:
     """Summarize the values of several runs: numbers by mean and standard deviation, or median; texts as a list."""
     numbers = [value * options.scale for value in values if isinstance(value, float)]
     if len(numbers) < len(values):
-        return Cell(", ".join(dict.fromkeys(str(value) for value in values)))
+        return TableCell(", ".join(dict.fromkeys(str(value) for value in values)))
     if not numbers:
-        return Cell()
+        return TableCell()
     if options.average == "median":
         middle = statistics.median(numbers)
-        return Cell(format_value(middle, options.digits), value=middle)
+        return TableCell(format_value(middle, options.digits), value=middle)
     mean = sum(number / len(numbers) for number in numbers)  # cannot overflow
     if len(numbers) == 1:
-        return Cell(format_value(mean, options.digits), n=1, value=mean)
+        return TableCell(format_value(mean, options.digits), n=1, value=mean)
     std = math.hypot(*(number - mean for number in numbers)) / math.sqrt(len(numbers) - 1)
     shown = format_value(mean, options.digits), format_value(std, options.digits)
-    return Cell(*shown, n=len(numbers), value=mean, std=std)
+    return TableCell(*shown, n=len(numbers), value=mean, std=std)
 
 
 def format_value(value: float, digits: int) -> str:
@@ -235,7 +235,7 @@ def _direction(file: TableFile, rows: Sequence[RowSpec], column: ColumnSpec) -> 
     return "lower" if True in lower else "higher"
 
 
-def _rank(cells: Sequence[Cell], better: str) -> list[int]:
+def _rank(cells: Sequence[TableCell], better: str) -> list[int]:
     """Return the rank of each cell by the number that it shows: 1 for the best, 2 for the second best, else 0."""
     shown = [_parse(cell.text) if cell.value is not None else None for cell in cells]
     numbers = sorted({number for number in shown if number is not None}, reverse=better == "higher")

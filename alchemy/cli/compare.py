@@ -10,7 +10,7 @@ from alchemy.cli.options import Command, Parser, add_json, print_json
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
-    from alchemy.analysis.compare import Comparison, MetricRow
+    from alchemy.analysis.compare import GroupComparison, MetricRow
 
 EXAMPLES = """examples:
   alchemy compare last~1 last
@@ -55,7 +55,7 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _as_data(found: Comparison) -> dict[str, Any]:
+def _as_data(found: GroupComparison) -> dict[str, Any]:
     groups = [
         {
             "label": group.label,
@@ -79,7 +79,7 @@ def _as_data(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _print(found: Comparison) -> None:
+def _print(found: GroupComparison) -> None:
     from alchemy.cli.table_format import print_table
 
     labels = [group.label for group in found.groups]

@@ -14,7 +14,7 @@ from alchemy.files import readable_size
 
 if TYPE_CHECKING:
     from alchemy.index.row import Row
-    from alchemy.records.disk_usage import Usage
+    from alchemy.records.disk_usage import DiskUsage
 
 EXAMPLES = """examples:
   alchemy du                                   # the largest records, and the total
@@ -30,17 +30,14 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.records.disk_usage import KINDS, measure
+    from alchemy.records.disk_usage import KINDS, measure_usage
 
     with open_index() as index:
         named = args.records or args.filter is not None
         rows = choose_records(index, args.records, args.filter) if named else index.query(sort="created")
         ids, home = index.shorten_ids(rows), index.settings.home
     seen: set[tuple[int, int]] = set()
-    found = sorted(((row, measure(row.folder, seen)) for row in rows), key=lambda pair: -pair[1].total)
-    extra = (
-        {} if named else {name: measure(home / name, seen).total for name in ("bin", "cache") if (home / name).is_dir()}
-    )
+    found = sorted(((row, measure_usage(row.folder, seen)) for row in rows), key=lambda pair: -pair[1].total)
     if args.json:
         print_json([_as_data(row, usage) for row, usage in found])
         return 0
@@ -52,8 +49,9 @@ def _main(args: argparse.Namespace) -> int:
     optional = ["kind", "code", "other", "logs", "tag"]
     lines, _ = fit_table(["id", "kind", "tag", "total", *used], cells, wide=["tag"], optional=optional)
     print("\n".join(lines))
-    for name, size in extra.items():
-        print(f".alchemy/{name}: {readable_size(size)}")
+    for folder in () if named else (home / "bin", home / "cache"):
+        if folder.is_dir():
+            print(f".alchemy/{folder.name}: {readable_size(measure_usage(folder, seen).total)}")
     return 0
 
 
@@ -62,7 +60,7 @@ def _sizes(sizes: Mapping[str, int], kinds: Sequence[str]) -> list[str]:
     return [readable_size(sum(sizes.values())), *(readable_size(sizes[kind]) if sizes[kind] else "" for kind in kinds)]
 
 
-def _as_data(row: Row, usage: Usage) -> dict[str, object]:
+def _as_data(row: Row, usage: DiskUsage) -> dict[str, object]:
     about = {"id": row.name, "path": row.path, "kind": row.kind, "tag": row.tag, "status": row.status}
     return {**about, "total": usage.total, "files": usage.files, "bytes": usage.bytes}
 

@@ -21,12 +21,12 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.analysis.groups import select
+    from alchemy.analysis.groups import select_runs
     from alchemy.analysis.tensorboard_files import export_record
     from alchemy.index.value_format import format_count
 
     with open_index() as index:
-        rows = select(index, args.record)
+        rows = select_runs(index, args.record)
     written = []
     for row in rows:
         folder = Path(args.folder) / row.name

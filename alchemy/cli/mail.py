@@ -13,7 +13,7 @@ from alchemy.cli.options import Command, Parser, add_json, add_limit, print_json
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
-    from alchemy.analysis.mailbox import Group, Mail, Mailbox
+    from alchemy.analysis.mailbox import Mail, Mailbox, MailGroup
     from alchemy.web.send_mail import MailSettings
 
 EXAMPLES = """examples:
@@ -96,7 +96,7 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_groups(mailbox: Mailbox, groups: list[Group]) -> None:
+def _print_groups(mailbox: Mailbox, groups: list[MailGroup]) -> None:
     from alchemy.cli.table_format import print_table
     from alchemy.index.value_format import format_time
 
@@ -114,7 +114,7 @@ def _print_groups(mailbox: Mailbox, groups: list[Group]) -> None:
     print_table(columns, rows, wide={"tag", "cause"}, styles=styles)
 
 
-def _as_data(mailbox: Mailbox, group: Group) -> dict[str, Any]:
+def _as_data(mailbox: Mailbox, group: MailGroup) -> dict[str, Any]:
     mail, numbers = group.newest, mailbox.numbers(group.mails)
     return {
         "number": group.number,
@@ -148,12 +148,12 @@ def _mail_data(mailbox: Mailbox, mail: Mail, numbers: dict[str, float]) -> dict[
 
 
 def _show(args: argparse.Namespace) -> int:
-    from alchemy.analysis.mail_text import describe
+    from alchemy.analysis.mail_text import describe_mails
 
     with _open() as mailbox:
         mails = mailbox.find(args.mail)
         numbers = mailbox.numbers(mails)
-        text = describe(mails, numbers[mails[0].id])
+        text = describe_mails(mails, numbers[mails[0].id])
         if args.json:
             print_json({"text": text, "mails": [_mail_data(mailbox, mail, numbers[mail.id]) for mail in mails]})
         else:

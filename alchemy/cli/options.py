@@ -248,7 +248,8 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON."""
+    """Print a value as JSON; NaN and infinity, which JSON does not have, are null."""
     import json
 
-    print(printable(json.dumps(value, ensure_ascii=False, indent=1, default=str)))
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    print(printable(json.dumps(json.loads(text, parse_constant=lambda _: None), ensure_ascii=False, indent=1)))

@@ -42,14 +42,14 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.analysis.groups import select
+    from alchemy.analysis.groups import select_runs
     from alchemy.analysis.series import build_plot
 
     suffix = os.path.splitext(args.out)[1].lower() if args.out else ""
     if args.out and suffix not in (".svg", ".png"):
         raise AlchemyError(f"--out {args.out}: expected a file that ends with .svg or .png")
     with open_index() as index:
-        rows = [row for text in args.runs for row in select(index, text)]
+        rows = [row for text in args.runs for row in select_runs(index, text)]
         names = [[name.strip() for name in text.split(",") if name.strip()] for text in args.metric]
         metrics = [group for group in names if group] or _choose_metrics(rows, index.metrics(rows))
         plot = build_plot(index, rows, metrics, x=args.x, smooth=args.smooth, log=args.log, each=args.each)

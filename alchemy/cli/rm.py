@@ -52,7 +52,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _remove(index: RecordIndex, rows: list[Row], children: list[Row], args: argparse.Namespace) -> int:
     from alchemy.records.bin import check_removable, move_to_bin
-    from alchemy.records.disk_usage import measure
+    from alchemy.records.disk_usage import measure_usage
     from alchemy.records.status import now
 
     if args.children:
@@ -60,7 +60,7 @@ def _remove(index: RecordIndex, rows: list[Row], children: list[Row], args: argp
     roots, seen, batch = index.settings.roots, set[tuple[int, int]](), now()
     for row in rows:  # check all of them before the first one is moved
         check_removable(row.folder, roots)
-    sizes = [measure(row.folder, seen).total for row in rows]
+    sizes = [measure_usage(row.folder, seen).total for row in rows]
     if not args.json:
         cells = [[row.name, row.status, row.tag, row.purpose] for row in rows]
         print_table(["id", "status", "tag", "purpose"], cells, wide=["tag", "purpose"])
@@ -80,10 +80,10 @@ def _remove(index: RecordIndex, rows: list[Row], children: list[Row], args: argp
 
 def _list(settings: Settings, args: argparse.Namespace) -> int:
     from alchemy.records.bin import list_bin
-    from alchemy.records.disk_usage import measure
+    from alchemy.records.disk_usage import measure_usage
 
     found = list_bin(settings.home)
-    sizes = [measure(one.folder).total for one in found]
+    sizes = [measure_usage(one.folder).total for one in found]
     if args.json:
         print_json([{**_as_data(one), "bytes": size} for one, size in zip(found, sizes, strict=True)])
     elif found:
@@ -95,13 +95,13 @@ def _list(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def _undo(settings: Settings, args: argparse.Namespace) -> int:
-    from alchemy.records.bin import list_bin, restore
+    from alchemy.records.bin import list_bin, restore_record
 
     found = list_bin(settings.home)
     if not found:
         raise AlchemyError("the bin is empty")
     chosen = [_find(name, found) for name in args.records] or [one for one in found if one.batch == found[-1].batch]
-    restored = [(one, restore(one, settings.roots)) for one in chosen]
+    restored = [(one, restore_record(one, settings.roots)) for one in chosen]
     if args.json:
         print_json([_as_data(one) for one, _ in restored])
     else:

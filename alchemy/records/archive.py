@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from alchemy.errors import AlchemyError
 from alchemy.files import open_to_read
-from alchemy.records.disk_usage import File, kind_of_file, list_files
+from alchemy.records.disk_usage import RecordFile, kind_of_file, list_files
 from alchemy.records.readme import EDIT_LOCK
 from alchemy.records.status import LOCK, now, read_info, refuse_running
 
@@ -43,8 +43,9 @@ class Packed(NamedTuple):
 def write_archive(path: Path, records: Sequence[Path], *, checkpoints: bool = True) -> Packed:
     """Write an archive of some records; it appears under its name only when it is complete."""
     _check(path, records)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = ""
     try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         entries, left_out = [], []
         with os.fdopen(handle, "wb") as raw, _compress(raw, path) as stream, _open_tar(stream) as tar:
             for record in records:
@@ -106,7 +107,7 @@ def _add_record(tar: tarfile.TarFile, record: Path, checkpoints: bool) -> dict[s
     return {"id": record.name, "files": files, "links": links}
 
 
-def _select(record: Path, checkpoints: bool) -> Iterator[File]:
+def _select(record: Path, checkpoints: bool) -> Iterator[RecordFile]:
     for file in list_files(record):
         temporary = file.name.startswith(("state/.", "checkpt/."))
         if file.name not in _LOCKS and not temporary and (checkpoints or kind_of_file(file.name) != "checkpoints"):

@@ -100,7 +100,7 @@ def list_bin(home: Path) -> list[Removed]:
     return sorted(found, key=lambda removed: (removed.batch, removed.path))
 
 
-def restore(removed: Removed, roots: Sequence[Path]) -> Path:
+def restore_record(removed: Removed, roots: Sequence[Path]) -> Path:
     """Move a record from the bin back to where it was."""
     target = Path(removed.path)
     if not _is_below(target, roots):

@@ -20,7 +20,7 @@ _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
 KINDS = (*_KINDS, "other")
 
 
-class File(NamedTuple):
+class RecordFile(NamedTuple):
     """A file of a record: its path in the record, size, identity, which hard links share, and time."""
 
     name: str
@@ -31,7 +31,7 @@ class File(NamedTuple):
 
 
 @dataclass
-class Usage:
+class DiskUsage:
     """The bytes of each kind of file, and the number of files."""
 
     bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
@@ -52,7 +52,7 @@ def kind_of_file(name: str) -> str:
     return "logs" if first.startswith("events.out.tfevents.") else _KIND_OF.get(first, "other")
 
 
-def list_files(folder: str | Path) -> Iterator[File]:
+def list_files(folder: str | Path) -> Iterator[RecordFile]:
     """Yield the regular files below a folder, without following links; what cannot be read is skipped."""
     root = os.fspath(folder)
     for folder_path, names, files in os.walk(root):
@@ -65,12 +65,12 @@ def list_files(folder: str | Path) -> Iterator[File]:
                 continue
             if stat.S_ISREG(found.st_mode):
                 relative = path[len(root) :].lstrip(os.sep)
-                yield File(relative, found.st_size, (found.st_dev, found.st_ino), found.st_nlink, found.st_mtime)
+                yield RecordFile(relative, found.st_size, (found.st_dev, found.st_ino), found.st_nlink, found.st_mtime)
 
 
-def measure(folder: str | Path, seen: set[tuple[int, int]] | None = None) -> Usage:
+def measure_usage(folder: str | Path, seen: set[tuple[int, int]] | None = None) -> DiskUsage:
     """Return the disk usage of a record. Hard links are counted once; `seen` extends that to several records."""
-    seen, usage = set() if seen is None else seen, Usage()
+    seen, usage = set() if seen is None else seen, DiskUsage()
     for file in list_files(folder):
         usage.files += 1
         if file.inode not in seen:

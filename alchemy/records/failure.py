@@ -83,12 +83,12 @@ def split_log(log: str) -> tuple[str, str]:
     return log[: starts[-1]], log[starts[-1] : end if end >= 0 else len(log)].rstrip()
 
 
-def normalize(text: str) -> str:
+def normalize_message(text: str) -> str:
     """Replace what differs between runs that fail for the same reason: times, addresses, hashes, paths and numbers.
 
-    >>> normalize("cannot read /data/a-3/train.csv:12: expected 3 columns, got [1, 2, 5]")
+    >>> normalize_message("cannot read /data/a-3/train.csv:12: expected 3 columns, got [1, 2, 5]")
     'cannot read PATH:N: expected N columns, got [N]'
-    >>> normalize("mat1 and mat2 shapes cannot be multiplied (32x2 and 3x64) at 0x7f01, float16")
+    >>> normalize_message("mat1 and mat2 shapes cannot be multiplied (32x2 and 3x64) at 0x7f01, float16")
     'mat1 and mat2 shapes cannot be multiplied (N and N) at ADDRESS, float16'
     """
     for pattern, name in _VARYING:
@@ -124,5 +124,5 @@ def _shorten(text: str, longest: int) -> str:
 
 
 def _sign(lines: list[str]) -> str:
-    text = normalize("\n".join(line[:2000] for line in lines))
+    text = normalize_message("\n".join(line[:2000] for line in lines))
     return hash_text(text.encode("utf-8", "replace").decode("utf-8"))[:16]  # JSON may contain lone surrogates

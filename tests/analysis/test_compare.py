@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.analysis.compare import Comparison, compare_groups
+from alchemy.analysis.compare import GroupComparison, compare_groups
 from alchemy.analysis.groups import build_groups
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
@@ -26,7 +26,7 @@ def write_group(root: Path, lr: float, scores: dict[int, float], metric: str = "
         write_run(root, number, {metric: score}, {"optim": {"lr": lr}, **config}, seed=seed)
 
 
-def compare(*arguments: str, **options: object) -> Comparison:
+def compare(*arguments: str, **options: object) -> GroupComparison:
     with RecordIndex.open() as index:
         return compare_groups(index, build_groups(index, arguments or ("lr=0.1", "lr=0.2")), **options)  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.analysis.groups import build_groups, changed_keys, fold, select
+from alchemy.analysis.groups import build_groups, changed_keys, fold_seeds, select_runs
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
 from tests.analysis.fake_runs import write_run
@@ -29,12 +29,12 @@ def names(rows: list) -> list[str]:
 
 
 def test_an_argument_is_a_record_or_a_filter(index: RecordIndex) -> None:
-    assert names(select(index, "last")) == ["15"]
-    assert names(select(index, "2026-03-01_13")) == ["13"]
-    assert names(select(index, "best(dev/f1, lr=0.1)")) == ["13"]
-    assert names(select(index, "lr=0.1")) == ["12", "13"]
-    assert names(select(index, "tag:demo best(dev/f1)>0.65")) == ["14", "15"]
-    assert names(select(index, "kind:test")) == ["21"]
+    assert names(select_runs(index, "last")) == ["15"]
+    assert names(select_runs(index, "2026-03-01_13")) == ["13"]
+    assert names(select_runs(index, "best(dev/f1, lr=0.1)")) == ["13"]
+    assert names(select_runs(index, "lr=0.1")) == ["12", "13"]
+    assert names(select_runs(index, "tag:demo best(dev/f1)>0.65")) == ["14", "15"]
+    assert names(select_runs(index, "kind:test")) == ["21"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_argument_is_a_record_or_a_filter(index: RecordIndex) -> None:
 )
 def test_wrong_arguments(index: RecordIndex, text: str, message: str) -> None:
     with pytest.raises(AlchemyError, match=message.replace("(", r"\(").replace(")", r"\)")):
-        select(index, text)
+        select_runs(index, text)
 
 
 def test_seeds_are_added_on_request(index: RecordIndex) -> None:
@@ -64,6 +64,6 @@ def test_seeds_are_added_on_request(index: RecordIndex) -> None:
 
 
 def test_runs_fold_by_seed_and_only_other_keys_have_changed(index: RecordIndex) -> None:
-    groups = fold(select(index, "tag:demo") + select(index, "last"))
+    groups = fold_seeds(select_runs(index, "tag:demo") + select_runs(index, "last"))
     assert [names(group) for group in groups] == [["12", "13"], ["14", "15"]]
     assert changed_keys(index, groups) == {"optim.lr": ["0.1", "0.2"]}

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.analysis.mail_marks import FILE, Marks
-from alchemy.analysis.mail_text import describe
+from alchemy.analysis.mail_marks import FILE, MailMarks
+from alchemy.analysis.mail_text import describe_mails
 from alchemy.analysis.mailbox import Mailbox, find_former_best
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
@@ -160,7 +160,7 @@ def test_the_text_of_a_failure_says_why_and_how_to_repeat_it(add, tmp_path):
     (folders[1] / "run.log").write_text("12:00 begin\n12:01 failed\n" + TRACE.format(n=1) + "\n12:02 end\n")
     (folders[1] / "env.json").write_text(json.dumps({"cwd": "/my project"}))
     (folders[1] / "state" / "last").mkdir(parents=True)
-    text = describe(mailbox().groups[0].mails, {"dev/f1": 0.5})
+    text = describe_mails(mailbox().groups[0].mails, {"dev/f1": 0.5})
     for part in (
         "failed: demo: ValueError: bad 1 (model.py:forward)\n",
         f"record:  records/{folders[1].name}\n",
@@ -176,12 +176,12 @@ def test_the_text_of_a_failure_says_why_and_how_to_repeat_it(add, tmp_path):
 
 # -- marks
 def test_several_processes_mark_at_the_same_time(tmp_path):
-    code = "import sys; from pathlib import Path; from alchemy.analysis.mail_marks import Marks\n"
-    code += "for n in range(50): Marks(Path('.')).add('read', [f'{sys.argv[1]}-{n}-{i}' for i in range(150)])"
+    code = "import sys; from pathlib import Path; from alchemy.analysis.mail_marks import MailMarks\n"
+    code += "for n in range(50): MailMarks(Path('.')).add('read', [f'{sys.argv[1]}-{n}-{i}' for i in range(150)])"
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     jobs = [subprocess.Popen([sys.executable, "-c", code, name], env=here) for name in "ab"]
     assert [job.wait() for job in jobs] == [0, 0]
-    assert len(Marks(tmp_path)["read"]) == 2 * 50 * 150
+    assert len(MailMarks(tmp_path)["read"]) == 2 * 50 * 150
 
 
 @given(st.lists(st.binary(max_size=40) | st.sampled_from([b'{"mark": "read", "ids": [3]}', b'{"mark": []}', b"[1]"])))
@@ -189,18 +189,18 @@ def test_damaged_lines_are_skipped(tmp_path_factory, lines):
     home = tmp_path_factory.mktemp("home")
     (home / FILE).parent.mkdir()
     (home / FILE).write_bytes(b"\n".join([b'{"mark": "read", "ids": ["a"]}', *lines]))
-    marks = Marks(home)
+    marks = MailMarks(home)
     marks.add("cleared", ["b"])
-    assert "a" in Marks(home)["read"]
-    assert "b" in Marks(home)["cleared"]
+    assert "a" in MailMarks(home)["read"]
+    assert "b" in MailMarks(home)["cleared"]
 
 
 def test_marks_that_cannot_be_written_or_read_are_explained(tmp_path):
     (tmp_path / "mail").write_text("a file")
     with pytest.raises(AlchemyError, match="cannot be read: Not a directory"):
-        Marks(tmp_path)
+        MailMarks(tmp_path)
     (tmp_path / "mail").unlink()
-    marks = Marks(tmp_path)
+    marks = MailMarks(tmp_path)
     (tmp_path / "mail").write_text("a file")
     with pytest.raises(AlchemyError, match=r"cannot mark mails in .*read.jsonl: File exists"):
         marks.add("read", ["a"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.analysis.groups import select
+from alchemy.analysis.groups import select_runs
 from alchemy.analysis.series import Plot, build_plot, smooth_values
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
@@ -26,7 +26,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def build(text: str, *metrics: str, **options: object) -> Plot:
     with RecordIndex.open() as index:
         panels = [name.split(",") for name in metrics]
-        return build_plot(index, select(index, text), panels, **options)  # type: ignore[arg-type]
+        return build_plot(index, select_runs(index, text), panels, **options)  # type: ignore[arg-type]
 
 
 def test_a_run_is_a_curve_over_updates_epochs_or_time(project: Path) -> None:

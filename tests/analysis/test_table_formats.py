@@ -15,23 +15,23 @@ from hypothesis import strategies as st
 
 from alchemy.analysis.table_files import parse_table
 from alchemy.analysis.table_formats import escape_latex, to_csv, to_data, to_html, to_latex, to_markdown
-from alchemy.analysis.tables import Cell, ResultTable
+from alchemy.analysis.tables import ResultTable, TableCell
 from alchemy.config.toml_writer import format_inline
 
 TEXT = 'title = "T"\ncaption = "100% of `a_b`"\nmetric = "f1_x"\nfirst_column = "model"\n'
 
 
-def make(*names: str, cells: tuple[Cell, ...] = ()) -> ResultTable:
+def make(*names: str, cells: tuple[TableCell, ...] = ()) -> ResultTable:
     rows = "".join(f"[[rows]]\nname = {format_inline(name)}\n" for name in names)
     file = parse_table(TEXT + rows, Path("tables/t.toml"))
-    given = cells or tuple(Cell(str(place), value=float(place)) for place in range(len(names)))
+    given = cells or tuple(TableCell(str(place), value=float(place)) for place in range(len(names)))
     return ResultTable(file, list(file.rows), list(file.columns), [[cell] for cell in given], [])
 
 
 CELLS = (
-    Cell("91.20", "0.50", 3, 91.2, 0.5, "computed", rank=1),
-    Cell("-1.5", value=-1.5, kind="typed", source="A & B", rank=2),
-    Cell("`x|y` | <b>", kind="typed", stale="old"),
+    TableCell("91.20", "0.50", 3, 91.2, 0.5, "computed", rank=1),
+    TableCell("-1.5", value=-1.5, kind="typed", source="A & B", rank=2),
+    TableCell("`x|y` | <b>", kind="typed", stale="old"),
 )
 NAMES = ("A&B", "[c]", "=1+1")
 
@@ -94,7 +94,7 @@ HOSTILE = st.text(st.sampled_from(list("ab \\{}$&#%_^~<>|`\"'*[]-=+@\n\r\t\x1b\x
 
 @given(HOSTILE, HOSTILE)
 def test_no_text_can_leave_its_cell(name: str, value: str) -> None:
-    table = make(f"x{name}", cells=(Cell(value, kind="typed", source=value),))
+    table = make(f"x{name}", cells=(TableCell(value, kind="typed", source=value),))
     (row,) = re.findall(r"\\midrule\n(.*)\n\\bottomrule", to_latex(table))
     plain = re.sub(r"\\[{}$&#%_]", "", row)
     assert plain.count(" & ") == 1 and plain.endswith(r" \\") and "%" not in plain and "#" not in plain

@@ -10,7 +10,7 @@ import pytest
 
 from alchemy.errors import AlchemyError
 from alchemy.files import lock_file
-from alchemy.records.bin import delete_forever, list_bin, move_to_bin, restore
+from alchemy.records.bin import delete_forever, list_bin, move_to_bin, restore_record
 from tests.analysis.fake_curves import change_info
 from tests.analysis.fake_runs import write_run
 
@@ -47,7 +47,7 @@ def test_a_record_is_restored_as_it_was(tmp_path: Path, monkeypatch: pytest.Monk
     removed = move_to_bin(home, record, [tmp_path], "now")
     assert not record.exists()
     assert list_bin(home) == [removed]
-    assert restore(removed, [tmp_path]) == record
+    assert restore_record(removed, [tmp_path]) == record
     assert content(record) == before
     assert os.path.samefile(record / "state/u1/model", record / "state/best/model")
     assert list_bin(home) == []
@@ -111,11 +111,11 @@ def test_nothing_is_overwritten_by_restoring(tmp_path: Path) -> None:
     removed = move_to_bin(tmp_path / ".alchemy", record, [tmp_path], "")
     record.mkdir()
     with pytest.raises(AlchemyError, match="exists already"):
-        restore(removed, [tmp_path])
+        restore_record(removed, [tmp_path])
     record.rmdir()
     with pytest.raises(AlchemyError, match="outside of the project"):
-        restore(removed, [tmp_path / "records" / "other"])
-    assert restore(removed, [tmp_path]).is_dir()
+        restore_record(removed, [tmp_path / "records" / "other"])
+    assert restore_record(removed, [tmp_path]).is_dir()
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "link"])

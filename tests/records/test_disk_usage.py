@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from alchemy.records.disk_usage import freed_bytes, list_files, measure
+from alchemy.records.disk_usage import freed_bytes, list_files, measure_usage
 
 
 def write(path: Path, size: int) -> Path:
@@ -20,7 +20,7 @@ def test_files_are_counted_by_kind_and_links_once(tmp_path: Path) -> None:
     os.link(weights, tmp_path / "state/best/model.safetensors")
     for name, size in {"run.log": 10, "results/a": 20, "backup/src/a.py": 30, "README.md": 5}.items():
         write(tmp_path / name, size)
-    usage = measure(tmp_path)
+    usage = measure_usage(tmp_path)
     assert usage.bytes == {"checkpoints": 1000, "results": 20, "logs": 10, "code": 30, "other": 5}
     assert (usage.total, usage.files) == (1065, 6)
 
@@ -33,7 +33,7 @@ def test_links_and_special_files_are_not_followed(tmp_path: Path) -> None:
     (record / "all").symlink_to(tmp_path)
     os.mkfifo(record / "fifo")
     assert list(list_files(record)) == []
-    assert measure(tmp_path / "gone").total == 0
+    assert measure_usage(tmp_path / "gone").total == 0
 
 
 def test_a_file_with_a_link_elsewhere_frees_nothing(tmp_path: Path) -> None:

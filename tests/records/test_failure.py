@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.records.failure import find_cause, normalize, read_log_end, read_traceback, split_log
+from alchemy.records.failure import find_cause, normalize_message, read_log_end, read_traceback, split_log
 
 TRACE = """Traceback (most recent call last):
   File "{home}/alchemy/runner.py", line {line}, in run_task
@@ -95,7 +95,7 @@ def test_any_text_has_a_cause(text, reason, status):
         cause = find_cause(status, reason, part)
         assert cause.text
         assert len(cause.signature) == 16
-    assert normalize(normalize(text)) == normalize(text)
+    assert normalize_message(normalize_message(text)) == normalize_message(text)
     before, found = split_log(text)
     assert text.startswith(before + found)
 

@@ -78,3 +78,10 @@ def test_a_link_that_leads_out_of_the_record_is_not_followed(tmp_path: Path) -> 
     with pytest.raises(AlchemyError, match="points outside"):
         set_tags(record, ["x"])
     assert (tmp_path / "secret").read_text() == "# secret\n"
+
+
+def test_a_readme_never_becomes_too_large_to_read(tmp_path: Path) -> None:
+    set_purpose(tmp_path, "x" * 10**6)
+    with pytest.raises(AlchemyError, match="would become too large"):
+        add_note(tmp_path, "y" * 10**5)
+    assert len(read_readme(tmp_path).purpose) == 10**6
