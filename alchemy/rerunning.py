@@ -52,8 +52,7 @@ def prepare_rerun(
     record = record.absolute()
     config = config_of(record)
     info = read_info(record) if (record / INFO).exists() else {}
-    if info:
-        refuse_running(record, info)
+    refuse_running(record, info)
     _require_trust(record)
     user_dir, changed = _find_code(record, info)
     environment = read_environment(record / "env.json")

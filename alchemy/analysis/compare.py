@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from alchemy.analysis.groups import RunGroup, changed_keys, fold_seeds
+from alchemy.analysis.groups import RunGroup, changed_keys, fold_seeds, keep_latest
 from alchemy.analysis.statistics import Difference, paired_test, welch_test
 from alchemy.errors import AlchemyError
 from alchemy.index.filters import FUNCTIONS
@@ -64,7 +64,7 @@ def compare_groups(
     """Compare groups of runs with the first one, by their values `at` the best checkpoint, or another statistic."""
     notes = [note for group in groups for note in _find_caveats(index, group)]
     notes += _find_shared(groups)
-    groups = [group._replace(rows=_latest_of_each_seed(group.rows)) for group in groups]
+    groups = [group._replace(rows=keep_latest(group.rows)) for group in groups]
     rows = _read_metrics(index, groups, metrics, at)
     tested = [row for row in rows if row.monitored or row.name in metrics]
     verdicts = []
@@ -90,12 +90,6 @@ def compare_groups(
     )
 
 
-def _latest_of_each_seed(rows: Sequence[Row]) -> list[Row]:
-    """Drop earlier runs with the same config and seed: repeating a run is not an independent measurement."""
-    found = {(row.fold_hash, row.seed or row.id): row for row in sorted(rows, key=lambda row: row.started or 0)}
-    return [row for row in rows if found[row.fold_hash, row.seed or row.id] is row]
-
-
 def _find_caveats(index: RecordIndex, group: RunGroup) -> list[str]:
     """Return what a reader must know about a group before believing its numbers."""
     notes = []
@@ -103,7 +97,7 @@ def _find_caveats(index: RecordIndex, group: RunGroup) -> list[str]:
     if len(folded) > 1:
         keys = list(changed_keys(index, folded))
         notes.append(f"the runs of {group.label} differ in more than their seed: {', '.join(keys[:5]) or 'kind'}")
-    repeated = len(group.rows) - len(_latest_of_each_seed(group.rows))
+    repeated = len(group.rows) - len(keep_latest(group.rows))
     if repeated:
         notes.append(
             f"{group.label}: {format_count(repeated, 'run')} left out, since a later run has the same config and seed"

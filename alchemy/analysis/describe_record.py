@@ -17,14 +17,14 @@ from alchemy.records.disk_usage import list_files, measure_usage
 from alchemy.records.failure import read_traceback
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.readme import read_readme
-from alchemy.records.status import read_info
+from alchemy.records.status import try_read_info
 
 MAX_FILES = 1000
 
 
 def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
     """Return everything about a record that is worth showing, as JSON values."""
-    info, readme = _read_info(row.folder), read_readme(row.folder)
+    info, readme = try_read_info(row.folder), read_readme(row.folder)
     usage = measure_usage(row.folder)
     return {
         "id": row.name,
@@ -78,13 +78,6 @@ def suggest_commands(row: Row, name: str) -> list[str]:
         metric = shlex.quote(row.best_metric or "train/loss")
         found.append(f"alchemy plot {name} --metric {metric}")
     return found
-
-
-def _read_info(folder: Path) -> dict[str, Any]:
-    try:
-        return read_info(folder)
-    except AlchemyError:  # described by `problem`, or a record of alchemy 0.x
-        return {}
 
 
 def _table(info: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from alchemy.index.listing import Value
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import parse_iso
-from alchemy.records.status import read_info
+from alchemy.records.status import try_read_info
 
 FORMAT = 1
 LARGEST = 16 * 2**20  # bytes
@@ -111,10 +111,7 @@ def merge_results(saved: Results, new: Results, *, replace: bool = False) -> tup
 
 def describe_run(row: Row, metrics: Mapping[str, Value], index: RecordIndex) -> SavedRun:
     """Return what is saved about a run."""
-    try:
-        info = read_info(row.folder)
-    except AlchemyError:  # damaged in the meantime, or from alchemy 0.x
-        info = {}
+    info = try_read_info(row.folder)
     cmd, versions = info.get("cmd"), info.get("versions")
     words = ["alchemy", *map(str, cmd[1:])] if isinstance(cmd, list) else []
     curve = [bucket.mean for bucket in index.curves.read(row, row.best_metric)] if row.best_metric else []

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from alchemy.analysis.groups import keep_latest
 from alchemy.analysis.table_files import MAX_COLUMNS, MAX_ROWS, CellSpec, ColumnSpec, RowSpec, TableFile
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.index.filters import BadFilter, UnknownName, compile_filter
@@ -120,10 +121,7 @@ class TableRuns:
     def _load(self, numbers: set[int]) -> list[Row]:
         """Load runs, newest first, and only the latest one of each config and seed."""
         rows = sorted(self._read(numbers), key=lambda row: (row.started or 0.0, row.name), reverse=True)
-        latest: dict[tuple[str, str], Row] = {}
-        for row in rows:
-            latest.setdefault((row.fold_hash, row.seed) if row.fold_hash and row.seed else (row.path, ""), row)
-        return list(latest.values())
+        return keep_latest(rows)
 
     def _read(self, numbers: set[int]) -> list[Row]:
         self._known |= {

@@ -23,7 +23,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import open_to_read
 from alchemy.records.disk_usage import RecordFile, kind_of_file, list_files
 from alchemy.records.readme import EDIT_LOCK
-from alchemy.records.status import LOCK, now, read_info, refuse_running
+from alchemy.records.status import LOCK, now, refuse_running, try_read_info
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -75,18 +75,11 @@ def _check(path: Path, records: Sequence[Path]) -> None:
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise AlchemyError(f"two of the records have the same id: {repeated[0]}", hint="archive them separately")
     for record in records:
-        refuse_running(record, _read_info(record))
+        refuse_running(record, try_read_info(record))  # damaged records can be archived too
 
 
 def _is_inside(path: Path, folder: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
-
-
-def _read_info(record: Path) -> dict[str, Any]:
-    try:
-        return read_info(record)
-    except AlchemyError:  # damaged records can be archived too
-        return {"status": "unknown"}
 
 
 def _add_record(tar: tarfile.TarFile, record: Path, checkpoints: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from alchemy.errors import AlchemyError
 from alchemy.files import lock_file, read_table, write_atomic
-from alchemy.records.status import LOCK, now, read_info, refuse_running
+from alchemy.records.status import LOCK, now, refuse_running, try_read_info
 
 BIN = "bin"
 TEMPORARY = ".tmp-"
@@ -65,11 +65,7 @@ def check_removable(record: Path, roots: Sequence[Path]) -> None:
     if not _is_below(record, roots):
         shown = ", ".join(map(str, roots))
         raise AlchemyError(f"{record} is not below {shown}", hint="add its folder to `roots` in .alchemy/config.toml")
-    try:
-        info = read_info(record)
-    except AlchemyError:  # a damaged record can be removed, unless it is locked
-        info = {"status": "unknown"}
-    refuse_running(record, info)
+    refuse_running(record, try_read_info(record))  # a damaged record can be removed, unless it is locked
 
 
 @contextlib.contextmanager

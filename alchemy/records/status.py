@@ -72,17 +72,22 @@ def _verdict(info: Mapping[str, Any]) -> dict[str, Any]:
     return {name: info[name] for name in ("status", "reason")}
 
 
+def try_read_info(folder: Path) -> dict[str, Any]:
+    """Read `record.json` like `read_info`; return an empty table if it is damaged, or missing as in alchemy 0.x."""
+    try:
+        return read_info(folder)
+    except AlchemyError:
+        return {}
+
+
 def status_of(folder: Path) -> str:
     """Return the status of a record, or an empty string if it cannot be read."""
-    try:
-        return str(read_info(folder)["status"])
-    except AlchemyError:
-        return ""
+    return str(try_read_info(folder).get("status", ""))
 
 
 def refuse_running(folder: Path, info: Mapping[str, Any]) -> None:
     """Raise an error if the run that writes to a record is still running, here or on another machine."""
-    if info["status"] == "running":
+    if info.get("status") == "running":
         here = is_here(info)
         where = "" if here else f" on {info['host']}"
         silence = f"or wait if it is gone: it is considered lost after {SILENT_SECONDS:g} s without a heartbeat"
