@@ -17,7 +17,8 @@ from alchemy.synonyms import meanings
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 LINES = 12  # maximum length of an abbreviated error message
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# also characters that change the direction of the text after them
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,8 @@ def build_listing(
     rows = {row.id: row for row in index.load([number for group in chosen for number in group])}
     runs = [[rows[number] for number in group if number in rows] for group in chosen]
     values = Values(index, list(rows.values()))
-    names = list(dict.fromkeys([*(columns or _choose_columns(runs, values)), *more]))
+    chosen_columns = columns or [name for name in _choose_columns(runs, values) if values.has(name)]
+    names = list(dict.fromkeys([*chosen_columns, *more]))
     getters = {name: values.getter(name) for name in names}
     lines = [Line(group, {name: _cell(name, get, group) for name, get in getters.items()}) for group in runs]
     return Listing(names, lines, total, sum(map(len, runs)))
@@ -141,6 +142,14 @@ class Values:
             return lambda row: _parse(texts.get(row.id))
         hint = did_you_mean(name, FIELD_COLUMNS) or self._index.names.suggest(name)
         raise UnknownColumn(f"unknown column {name!r}: no record has such a field, config key or metric", hint=hint)
+
+    def has(self, name: str) -> bool:
+        """Return whether a column is known; a record may name a metric as its best that no record contains."""
+        try:
+            self.getter(name)
+            return True
+        except UnknownColumn:
+            return False
 
     def _metric_getter(self, name: str, statistic: str) -> Callable[[Row], Value]:
         if not self._index.names.find_metrics(name):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from alchemy.index.curves import START, Bucket, Curve, Curves, Mark, bucket_size, bucketize, build_levels, pack
 from alchemy.index.read_curves import read_curves
+from alchemy.index.value_format import LARGEST, to_finite
 
 LARGE_FILE = 2 * 2**20  # bytes from which curves are stored
 
@@ -144,7 +145,7 @@ def _find_best(
         return summary.last
     place = _find_update(tail, best_update) if tail is not None else -1
     if tail is not None and place >= 0:
-        return _finite(tail.values[place])
+        return to_finite(tail.values[place])
     if name not in known.summaries:
         return None
     if best_update == known.best_update:
@@ -160,12 +161,12 @@ def _named(curves: Curves) -> dict[str, Curve]:
 
 def _summarize(curve: Curve, best_update: int | None) -> Summary:
     values: Sequence[float] = curve.values
-    if not math.isfinite(sum(values)):
-        values = [value for value in values if math.isfinite(value)]
+    if not math.isfinite(sum(values)) or max(values) >= LARGEST or min(values) <= -LARGEST:
+        values = [value for value in values if to_finite(value) is not None]
     lowest, highest = (min(values), max(values)) if values else (None, None)
     place = len(curve) - 1 if best_update is None else _find_update(curve, best_update)
-    at_best = _finite(curve.values[place]) if place >= 0 else None
-    return Summary(_finite(curve.values[-1]), at_best, lowest, highest, len(curve))
+    at_best = to_finite(curve.values[place]) if place >= 0 else None
+    return Summary(to_finite(curve.values[-1]), at_best, lowest, highest, len(curve))
 
 
 def _find_update(curve: Curve, update: int) -> int:
@@ -174,7 +175,3 @@ def _find_update(curve: Curve, update: int) -> int:
         if curve.updates[place] <= update:
             return place
     return -1
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import os
 import re
 import tomllib
@@ -16,7 +15,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import read_bytes
 from alchemy.index.metric_entries import MetricEntries, Summary, read_metric_entries
 from alchemy.index.schema import LONGEST_NAME, make_storable
-from alchemy.index.value_format import parse_iso
+from alchemy.index.value_format import LARGEST, parse_iso, to_finite
 from alchemy.index.words import split_words
 from alchemy.records.failure import Cause, find_cause, read_traceback
 from alchemy.records.readme import parse, read_text
@@ -247,11 +246,7 @@ def _whole(value: object) -> int | None:
 
 
 def _number(value: object) -> float | None:
-    return _finite(float(value)) if isinstance(value, int | float) and abs(value) < 1e308 else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return to_finite(float(value)) if isinstance(value, int | float) and abs(value) < LARGEST else None
 
 
 def _time_in_name(name: str) -> float | None:

@@ -6,6 +6,17 @@ import datetime
 import math
 from collections.abc import Sequence
 
+LARGEST = 1e150  # the variance of larger numbers overflows
+
+
+def to_finite(value: float) -> float | None:
+    """Return a number whose mean and variance can be computed; None instead of NaN, infinity and absurd values.
+
+    >>> to_finite(0.5), to_finite(float("nan")), to_finite(-1e300)
+    (0.5, None, None)
+    """
+    return value if abs(value) < LARGEST else None
+
 
 def format_number(value: float, digits: int = 4) -> str:
     """

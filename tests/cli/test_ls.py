@@ -127,6 +127,23 @@ def test_strange_numbers_are_shown_as_they_are(records: Path, capsys, value: obj
     json.loads("\n".join(ls(capsys, "--json", "--columns", "model.x")[0]), parse_constant=pytest.fail)
 
 
+def test_means_of_huge_numbers(records: Path, capsys) -> None:
+    for seed in (1, 2):
+        write_run(records, seed, {"dev/f1": seed * 8e307}, seed=seed)
+    assert main(["compare", "seed=1", "seed=2", "--json"]) in (0, 2)
+    capsys.readouterr()
+    lines, _ = ls(capsys, "--columns", "runs,best,dev/f1,max(dev/f1)")
+    assert lines[1].split() == ["2"]
+
+
+def test_a_best_metric_that_was_never_logged(records: Path, capsys) -> None:
+    """What one record names must not prevent the list of all."""
+    for number in (1, 2):
+        name = write_run(records, number, {}, {"last(x)": number})
+        change_info(records / name, best={"metric": "dev/lost", "value": 0.5, "update": 1})
+    assert [line.split()[0] for line in ls(capsys)[0]] == ["id", "2026-03-01_14-00-00", "2026-03-01_13-00-00"]
+
+
 def test_the_duration_of_a_run_is_current_while_it_is_active(records: Path, capsys) -> None:
     started = datetime.datetime.now().astimezone() - datetime.timedelta(hours=3, minutes=1)
     name = write_run(records, 1, {})
@@ -137,10 +154,10 @@ def test_the_duration_of_a_run_is_current_while_it_is_active(records: Path, caps
 
 def test_hostile_text_stays_on_its_line(records: Path, capsys) -> None:
     name = write_run(records, 1, {})
-    change_info(records / name, purpose="a\nb\x1b[2J\x07", tag="\x9b31m" + "x" * 300)
+    change_info(records / name, purpose="a\nb\x1b[2J\x07\u202e", tag="\x9b31m" + "x" * 300)
     lines, err = ls(capsys, "--columns", "id,tag,purpose")
     assert len(lines) == 2
-    assert not any(letter in "".join(lines) + err for letter in "\x1b\x07\x9b")
+    assert not any(letter in "".join(lines) + err for letter in "\x1b\x07\x9b\u202e")
 
 
 def test_wrong_options(records: Path, capsys) -> None:
