@@ -220,7 +220,7 @@ class RecordIndex:
             return self._newest(int(match[1] or 0))
         if match := _BEST.fullmatch(name):
             return self.best(match[1], match[2] or "")
-        path = os.path.abspath(name)
+        path = self._path_in_index(name)
         if is_record(path) and not self._where("r.path = :path", {"path": path}):
             synchronize(self._store, [Path(path)])
             self.names.forget()
@@ -231,9 +231,19 @@ class RecordIndex:
         if len(rows) == 1:
             return rows[0]
         if rows:
-            shown = format_names(sorted(row.name for row in rows), 5)
-            raise AlchemyError(f"{name!r} matches {len(rows)} records: {shown}", hint="use a longer prefix")
+            repeated = len({row.name for row in rows}) == 1
+            shown = format_names(sorted(row.path if repeated else row.name for row in rows), 5)
+            hint = "pass one of these folders" if repeated else "use a longer prefix"
+            raise AlchemyError(f"{name!r} matches {len(rows)} records: {shown}", hint=hint)
         raise AlchemyError(f"record not found: {name!r}", hint="`alchemy ls` lists all records")
+
+    def _path_in_index(self, name: str) -> str:
+        """Return the absolute path of a record; one that the index knows, if links lead to the same folder."""
+        path = os.path.abspath(name)
+        if not os.path.isdir(path) or self._where("r.path = :path", {"path": path}):
+            return path
+        rows = self._where("r.name = :name", {"name": os.path.basename(os.path.realpath(path))})
+        return next((row.path for row in rows if os.path.realpath(row.path) == os.path.realpath(path)), path)
 
     def best(self, metric: str, text: str = "") -> Row:
         """Return the training run with the best value of a metric among the records that match a filter.

@@ -30,20 +30,32 @@ def load_settings() -> Settings:
         table = tomllib.loads(read_bytes(path).decode("utf-8"))
     except FileNotFoundError:
         table = {}
-    except (OSError, ValueError) as error:
+    except NotADirectoryError as error:
+        raise AlchemyError(f"{folder} is not a folder", hint="rename or delete it") from error
+    except OSError as error:
+        raise AlchemyError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
         raise AlchemyError(f"{path} cannot be read: {error}") from error
     project = folder.parent
     for key in table:
         if key not in ("roots", "ls", "mail"):
             hint = did_you_mean(key, ("roots", "ls", "mail")) or "expected roots, [ls] or [mail]"
             raise AlchemyError(f"unknown key {key!r}", where=str(path), hint=hint)
-    roots = _strings(path, table, "roots") or (".",)
+    roots = _strings(path, table, "roots") or (".", *_linked_records(project))
     return Settings(
         folder,
         tuple(Path(os.path.abspath(project / os.path.expanduser(root))) for root in roots),
         _strings(path, _table(path, table, "ls"), "columns"),
         _table(path, table, "mail"),
     )
+
+
+def _linked_records(project: Path) -> tuple[str, ...]:
+    """Return `records` if it is a link to a folder outside the project, such as one on a larger disk."""
+    records = project / "records"
+    if not records.is_symlink() or not records.is_dir() or records.resolve().is_relative_to(project.resolve()):
+        return ()
+    return (records.name,)
 
 
 def _table(path: Path, table: dict[str, Any], key: str) -> dict[str, Any]:
