@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from alchemy.errors import AlchemyError
-from alchemy.files import lock_file, read_bytes, write_atomic
+from alchemy.files import lock_file, read_bytes, readable_size, write_atomic
 from alchemy.records.symlinks import path_inside
 
 NAME, EDIT_LOCK = "README.md", ".edit.lock"
@@ -154,9 +154,18 @@ def _edit(record: Path, edit: Callable[[str], str]) -> None:
                 if locked:
                     if os.path.lexists(record / NAME):  # raises if it cannot be read: its content must not be lost
                         read_bytes(path_inside(record, NAME), LARGEST).decode("utf-8")
-                    write_atomic(record / NAME, edit(read_text(record)))
+                    _write(record, edit(read_text(record)))
                     return
             time.sleep(0.02)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise AlchemyError(f"cannot edit {record / NAME}: {error.strerror or error}") from error
+    except ValueError as error:
         raise AlchemyError(f"cannot edit {record / NAME}: {error}") from error
     raise AlchemyError(f"{record / NAME} is locked by another process", hint="try again")
+
+
+def _write(record: Path, text: str) -> None:
+    if (size := len(text.encode("utf-8"))) > LARGEST:  # readers ignore larger files
+        limits = f"{readable_size(size)} are more than {readable_size(LARGEST)}"
+        raise AlchemyError(f"{record / NAME} would become too large: {limits}", hint="put long texts in other files")
+    write_atomic(record / NAME, text)

@@ -46,6 +46,13 @@ def test_points_as_json(project: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (found["x"], line["xs"], line["runs"]) == ("update", [1, 2, 3], 2)
 
 
+def test_gaps_are_null_in_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_curves(project, 9, {"dev/f1": [0.5, float("nan"), float("inf")]})
+    assert main(["plot", "last", "--metric", "dev/f1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["panels"][0]["lines"][0]["ys"] == [0.5, None, None]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
