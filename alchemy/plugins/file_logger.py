@@ -43,6 +43,7 @@ class Sources(NamedTuple):
 
     files: dict[str, str]
     fields: dict[str, object]
+    diffs: dict[str, str] = {}  # files that a run can do without, if they cannot be written
 
 
 @AlchemyPlugin.register()
@@ -72,7 +73,8 @@ class FileLogger(AlchemyPlugin):
             raise AlchemyError(
                 "a record needs a tag", where=run.cfg.path, hint='add tag = "..." at the top of the config'
             )
-        self.record = self._create(os.path.expanduser(log_dir), str(tag), self._collect_sources(backup_cfg))
+        sources = self._collect_sources(backup_cfg)
+        self.record = self._create(os.path.expanduser(log_dir), str(tag), sources)
         folder = self.record.path
         run.record = self.record
         run.record_dir = folder
@@ -84,6 +86,8 @@ class FileLogger(AlchemyPlugin):
             # not in `exit`: if a later plugin fails in its constructor, the record must not stay "running"
             run.exits.push(self._close)
             self._fill(folder, subdirs, create_readme)
+            if run.resume_from is None:
+                _write_diffs(self.record, sources.diffs)
         except OSError as error:
             raise AlchemyError(f"cannot write the record folder {folder}: {error}") from error
         logger.info("record: {}", folder)
@@ -118,8 +122,6 @@ class FileLogger(AlchemyPlugin):
         for name in ("checkpt", *subdirs):
             path_inside(folder, name).mkdir(parents=True, exist_ok=True)
         run.symbols.set_global("checkpt_dir", folder / "checkpt")
-        if archive := zip_alchemy():
-            write_atomic(folder / "alchemy.zip", archive)
         if create_readme and not (folder / "README.md").exists():  # in a resumed run, the user may have edited it
             parts = [f"# {hide(str(run.cfg.get('tag')))}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
@@ -142,11 +144,11 @@ class FileLogger(AlchemyPlugin):
             "alchemy": own.fields,
         }
         machine = json.dumps(environment(run.device_info or {}), indent=1, default=str)
-        files = {**git.files, **own.files, "env.json": f"{machine}\n"}
+        files = {"env.json": f"{machine}\n"}
         if backup_cfg:
             masked = mask_secrets(run.cfg)
             files["cfg.toml"], fields["cfg_values"] = _to_toml(masked), values_hash(masked)
-        return Sources(files, fields)
+        return Sources(files, fields, {**git.files, **own.files})
 
     @property
     def _user_dir(self) -> str:
@@ -208,15 +210,26 @@ def _update_sources(record: Record, sources: Sources) -> None:
     changed = [
         name for name, text in sources.files.items() if _write_versioned(record.path, record.generation, name, text)
     ]
-    for name in DIFFS:
-        # an old diff, although nothing has changed since the commit
-        if name not in sources.files and path_inside(record.path, name).is_file():
-            _write_versioned(record.path, record.generation, name, "")
-            (record.path / name).unlink()
+    _write_diffs(record, sources.diffs)
     record.files, fields = sources.files, dict(sources.fields)
     if "cfg.toml" not in changed:  # without a seed, the hashes of the config and of its cfg.toml differ
         del fields["cfg_hash"]
     record.note(**fields)
+
+
+def _write_diffs(record: Record, diffs: Mapping[str, str]) -> None:
+    """Write what the commits of the project and of alchemy lack; an error is only a warning."""
+    try:
+        for name in DIFFS:
+            text, path = diffs.get(name, ""), path_inside(record.path, name)
+            if text or path.is_file():
+                _write_versioned(record.path, record.generation, name, text)
+            if not text:
+                path.unlink(missing_ok=True)
+        if archive := zip_alchemy():
+            write_atomic(record.path / "alchemy.zip", archive)
+    except (OSError, ValueError, AlchemyError) as error:
+        logger.warning("the uncommitted changes of the code are not in the record: {}", error)
 
 
 def _write_versioned(folder: Path, gen: int, name: str, text: str) -> bool:

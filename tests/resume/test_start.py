@@ -15,7 +15,7 @@ from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
 
 KILL, TERM = signal.SIGKILL, int(signal.SIGTERM)
-LAST = 18  # enough for the first steps of a run
+LAST = 24  # enough for the first steps of a run, also if the code has uncommitted changes, which are saved too
 
 
 def case(count: int) -> Any:
