@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
@@ -17,6 +17,7 @@ TAGS = st.from_regex(r"[\w.+-]{1,10}", fullmatch=True)
 EXTRA = "## Results\n\n| a | b |\n|---|---|\n| 1 | 2 |"
 
 
+@settings(max_examples=30)
 @given(purpose=PLAIN, tags=st.lists(TAGS, unique=True, max_size=4), notes=st.lists(PLAIN, max_size=3))
 def test_parts_are_read_as_they_were_written(tmp_path_factory, purpose, tags, notes) -> None:
     record = tmp_path_factory.mktemp("record")
