@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime
 import functools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from alchemy.analysis.record_table import RecordTable, html_table
-from alchemy.errors import AlchemyError, MissingKey, did_you_mean
+from alchemy.errors import MissingKey, did_you_mean
 from alchemy.index.curves import Curve
 from alchemy.index.listing import build_listing
 from alchemy.index.read_curves import read_curves
@@ -41,9 +40,6 @@ def records(*folders: str | Path, kind: str = "train") -> RecordSet:
         updates, values = best.metric("train/loss")
         runs.to_pandas(["optim.lr", "seed", "dev/f1"])
     """
-    for folder in folders:
-        if not os.path.isdir(folder):
-            raise AlchemyError(f"folder not found: {folder}", hint="pass a folder that contains records")
     return RecordSet(folders, kind)
 
 

@@ -32,6 +32,8 @@ def choose_records(index: RecordIndex, names: Sequence[str], text: str | None) -
     """Return the records named on the command line, or those that match a filter; raises an error if there are none."""
     if bool(names) == (text is not None):
         raise AlchemyError("pass records or --filter", hint="for example 'last', or --filter 'status:failed'")
+    if text is not None and not text.strip():  # such as an unset variable of a script
+        raise AlchemyError("--filter is empty", hint="for all training runs, use --filter kind:train")
     rows = [index.find(name) for name in names] if text is None else index.query(text, kind="train")
     if not rows:
         raise AlchemyError(f"no training run matches {text!r}", hint="`alchemy ls` lists all of them")

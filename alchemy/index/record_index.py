@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from alchemy.errors import AlchemyError, IndexFailed, did_you_mean
+from alchemy.errors import AlchemyError, IndexFailed, did_you_mean, printable
 from alchemy.index.curve_reader import CurveReader
 from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.known_names import KnownNames, join_numbers
@@ -66,6 +66,9 @@ class RecordIndex:
 
         A database that fails is replaced by a temporary one, with a warning: the index never prevents a command.
         """
+        for root in roots:
+            if not os.path.isdir(root):
+                raise AlchemyError(f"folder not found: {str(root)!r}", hint="pass a folder that contains records")
         settings = load_settings()
         chosen = [Path(os.path.abspath(root)) for root in roots] or list(settings.roots)
         store = open_store(settings.home)
@@ -79,7 +82,7 @@ class RecordIndex:
                 except IndexFailed as error:
                     store = store.fallback(error)
             if store.warning:
-                print(f"warning: {store.warning}", file=sys.stderr)  # noqa: T201
+                print(printable(f"warning: {store.warning}"), file=sys.stderr)  # noqa: T201
             index = cls(store, settings, chosen)
             index.changes = changes
             yield index
@@ -228,6 +231,7 @@ class RecordIndex:
         if not rows:
             rows = self._where(f"SUBSTR(r.name, 1, {len(name)}) = :name", {"name": name})
             rows = [row for row in rows if row.name == name] or [row for row in rows if row.name.startswith(name)]
+            rows = [row for row in rows if self._is_listed(row)] or rows
         if len(rows) == 1:
             return rows[0]
         if rows:
@@ -244,6 +248,9 @@ class RecordIndex:
             return path
         rows = self._where("r.name = :name", {"name": os.path.basename(os.path.realpath(path))})
         return next((row.path for row in rows if os.path.realpath(row.path) == os.path.realpath(path)), path)
+
+    def _is_listed(self, row: Row) -> bool:
+        return any(row.folder.is_relative_to(root) for root in self.roots)
 
     def best(self, metric: str, text: str = "") -> Row:
         """Return the training run with the best value of a metric among the records that match a filter.

@@ -143,7 +143,7 @@ def test_the_package_is_callable_and_stays_a_package(runs):
     assert package.Record is Record is folder.Record
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = package.nothing
-    with pytest.raises(AlchemyError, match="folder not found: recrods"):
+    with pytest.raises(AlchemyError, match="folder not found: 'recrods'"):
         alchemy.records("recrods")
 
 

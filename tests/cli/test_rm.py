@@ -50,6 +50,13 @@ def test_it_asks_on_a_terminal(records: Path, capsys, monkeypatch, answer: str, 
     assert len(os.listdir(records)) == left
 
 
+@pytest.mark.parametrize("words", [["rm", "--yes"], ["tag", "+x"], ["archive", "-o", "a.tar"]])
+def test_an_empty_filter_does_not_mean_all_records(records: Path, capsys, words: list[str]) -> None:
+    write_run(records, 1, {})
+    assert "--filter is empty; for all training runs" in run(capsys, *words, "--filter", " ", code=2)
+    assert len(os.listdir(records)) == 1
+
+
 def test_without_a_terminal_nothing_is_removed(records: Path, capsys, monkeypatch) -> None:
     write_run(records, 1, {})
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))

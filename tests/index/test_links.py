@@ -54,3 +54,19 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / ".alchemy").touch()
     with pytest.raises(AlchemyError, match=r"\.alchemy is not a folder; rename or delete it"), RecordIndex.open():
         pass
+
+
+def test_a_copy_outside_the_project_does_not_make_an_id_ambiguous(
+    local_project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    name = write_run(local_project, 1, {})
+    write_run(elsewhere, 1, {})
+    with RecordIndex.open() as index:
+        assert index.find(str(elsewhere / name)).path == str(elsewhere / name)
+        assert index.find(name).path == str(local_project / name)
+
+
+def test_a_folder_that_does_not_exist(local_project: Path) -> None:
+    with pytest.raises(AlchemyError, match="folder not found: 'recrods'"), RecordIndex.open(["recrods"]):
+        pass

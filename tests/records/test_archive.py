@@ -89,6 +89,8 @@ def test_what_cannot_be_archived(tmp_path: Path) -> None:
         write_archive(tmp_path / "there.tar", [record])
     with pytest.raises(AlchemyError, match="folder not found"):
         write_archive(tmp_path / "none" / "a.tar", [record])
+    with pytest.raises(AlchemyError, match="File name too long"):
+        write_archive(tmp_path / ("a" * 300), [record])
     with pytest.raises(AlchemyError, match="is inside the record"):
         write_archive(record / "a.tar", [record])
     with pytest.raises(AlchemyError, match="the same id"):
