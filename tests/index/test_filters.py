@@ -34,7 +34,7 @@ TEXTS = st.one_of(
     st.text(max_size=30), st.lists(TERMS, max_size=6).map(" ".join), st.lists(TERMS, max_size=6).map("".join)
 )
 # all that SQL may consist of: our own columns, functions and keywords, numbers and parameters
-SQL = re.compile(r"(?:[\s()=<>,.]|<>|:p\d+|:root\d|:below\d|'(?:\\|test)?'|\d+|\b[rcmtp]\.[a-z_]+|\b[A-Za-z_]+\b)*")
+SQL = re.compile(r"(?:[\s()=<>,.]|!=|:p\d+|:root\d|:below\d|'(?:\\|test)?'|\d+|\b[rcmtp]\.[a-z_]+|\b[A-Za-z_]+\b)*")
 KEYWORDS = {
     "AND",
     "OR",
