@@ -41,24 +41,26 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.launch import check_documents, check_secrets, raise_on_errors, start_runs
     from alchemy.cli.summary import summarize
-    from alchemy.launch.ranks import start_ranks
+    from alchemy.launch.ranks import is_launched, start_ranks
     from alchemy.rerunning import prepare_rerun
 
     record = find_record(check_record_name(args.record)).absolute()
     plan = prepare_rerun(record, overrides=args.overrides, seed=args.seed, device=args.device)
+    if not is_launched():
+        _tell(record, plan)
     # the name may stand for another record once this run has started
     words = [str(record) if word == args.record else word for word in args.words]
-    start_ranks(plan.processes, "-m", "alchemy", "rerun", *words)
-    _tell(record, plan)
     options = {"device": plan.device, "user_dir": plan.user_dir, "file": True, "strict": False, "pdb": False}
     args = argparse.Namespace(**{**vars(args), **options, "desc": args.desc or f"rerun of {record.name}"})
-    with contextlib.chdir(plan.folder), _use_threads(plan.threads):
+    with contextlib.chdir(plan.folder):
         check_secrets([plan.document])
         raise_on_errors(check_documents([plan.document], args))
+    start_ranks(plan.processes, "-m", "alchemy", "rerun", *words)
+    with contextlib.chdir(plan.folder), _use_threads(plan.threads):
         results = start_runs([plan.document], args)
-        for result in results:
-            if result.record_dir is not None:
-                result.record_dir = plan.folder / result.record_dir
+    for result in results:
+        if result.record_dir is not None:
+            result.record_dir = plan.folder / result.record_dir
     code = summarize([plan.document], results)
     is_changed = bool(args.overrides) or args.seed is not None
     same = all(_compare(record, result) for result in results)
@@ -67,12 +69,9 @@ def _main(args: argparse.Namespace) -> int:
 
 def _tell(record: Path, plan: Rerun) -> None:
     """Print what is repeated, and what may lead to other results."""
-    from alchemy.launch.process_group import get_rank_info
-
-    if get_rank_info().rank == 0:
-        print(printable(f"rerunning {record} in {plan.folder}, with the code in {plan.user_dir}"), file=sys.stderr)
-        for text in plan.warnings:
-            print(printable(f"warning: since the run: {text}"), file=sys.stderr)
+    print(printable(f"rerunning {record} in {plan.folder}, with the code in {plan.user_dir}"), file=sys.stderr)
+    for text in plan.warnings:
+        print(printable(f"warning: since the run: {text}"), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -92,9 +91,11 @@ def _compare(record: Path, result: RunResult) -> bool:
     from alchemy.analysis.repetition import compare_repetition
     from alchemy.records.status import status_of
 
-    if result.record_dir is None:  # a process that does not write the record
-        return True
-    found = compare_repetition(record, result.record_dir, status_of(record) or "finished")
+    status = status_of(record) or "finished"
+    # another process writes the record, or the rerun has ended early: there is nothing to compare
+    if result.record_dir is None or result.status not in ("finished", status):
+        return result.status == "finished"
+    found = compare_repetition(record, result.record_dir, status)
     print(printable(f"\ncompared with {record.name}:\n{found.text}"))
     if not found.identical:
         print(f"for details: {shlex.join(['alchemy', 'diff', str(record), str(result.record_dir)])}", file=sys.stderr)

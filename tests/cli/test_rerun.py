@@ -262,3 +262,14 @@ def test_the_demo_is_reproduced_in_another_process(tmp_path: Path) -> None:
     assert "identical metrics and ledger" in alchemy("rerun", "last", folder=tmp_path / "demo")
     shutil.rmtree(tmp_path / "demo" / "src")
     assert "identical metrics and ledger" in alchemy("rerun", "last~1", folder=tmp_path / "demo")
+
+
+def test_a_failure_is_reproduced_and_an_interruption_is_not_compared(record: Path, capfd: Any) -> None:
+    words = ["--set", 'sched.pipes=[{type = "tests.toy.SignalAt", step = 12}]']
+    assert main(["rerun", str(record), *words]) == 130
+    assert "compared with" not in capfd.readouterr().out
+    Path("src/scores.py").write_text(Path("src/scores.py").read_text().replace("return", "1 / 0; return"))
+    assert main(["run", "train.toml", *CPU, "--set", "sched.epochs=1"]) == 1
+    shutil.rmtree("src")
+    assert main(["rerun", str(newest(record))]) == 1
+    assert "identical metrics and ledger" in capfd.readouterr().out
