@@ -31,6 +31,10 @@ BLOCK = 2**20
 FREE = 16 * 2**20  # bytes that stay free on the disk
 
 
+# the standard library raises any of these for headers that are damaged
+_DAMAGES = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, LookupError, ArithmeticError)
+
+
 class BadArchive(Exception):
     """An archive is damaged, or contains what an archive of records never contains."""
 
@@ -74,7 +78,7 @@ def _unpack(path: Path, room: Path, largest: int) -> list[str]:
         try:
             with tarfile.open(fileobj=stream, mode="r:") as tar:  # type: ignore[call-overload]
                 members = _write_members(tar, room)
-        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
+        except _DAMAGES as error:
             raise BadArchive(str(error) or type(error).__name__) from error
     files, links, ids = _read_manifest(members.manifest)
     for found, stated in ((members.files, files), (members.links, links)):

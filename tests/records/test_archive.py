@@ -173,6 +173,14 @@ def test_a_bomb_is_defused(tmp_path: Path) -> None:
         unpack_archive(path, tmp_path / "new", largest=2**20)
 
 
+def test_a_damaged_sparse_header_is_refused(tmp_path: Path) -> None:
+    strange, data = member("a/record.json")
+    strange.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+    path = forge(tmp_path / "bad.tar", [(strange, data)])
+    with pytest.raises(AlchemyError, match="is not a valid archive of records"):
+        unpack_archive(path, tmp_path / "to")
+
+
 def test_a_huge_header_is_refused(tmp_path: Path) -> None:
     info = tarfile.TarInfo("r/record.json")
     info.type, info.size = tarfile.XHDTYPE, 2**30
