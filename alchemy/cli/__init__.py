@@ -182,7 +182,8 @@ def _overview() -> str:
 def _allow_unprintable() -> None:
     """Escape characters that the terminal cannot encode instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        # `surrogateescape` is the default in the C locale
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="backslashreplace")
 
 

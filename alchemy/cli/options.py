@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -251,5 +252,7 @@ def print_json(value: object) -> None:
     """Print a value as JSON; NaN and infinity, which JSON does not have, are null."""
     import json
 
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    print(printable(json.dumps(json.loads(text, parse_constant=lambda _: None), ensure_ascii=False, indent=1)))
+    value = json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
+    # other encodings lack characters, and their escapes must be those of JSON
+    is_unicode = (sys.stdout.encoding or "utf-8").lower() == "utf-8"
+    print(printable(json.dumps(value, ensure_ascii=not is_unicode, indent=1)))

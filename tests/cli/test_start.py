@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from tests.analysis.fake_curves import change_info
+from tests.analysis.fake_runs import write_run
+
 PROGRAM = """
 import sys
 from alchemy.cli import main
@@ -147,3 +150,13 @@ def test_any_terminal_can_show_any_text(encoding, tmp_path):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr + done.stdout
     assert "\\u8bd5\\u9a8c.toml" in done.stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:surrogateescape"])
+def test_json_is_valid_in_any_terminal(encoding, tmp_path):
+    """`surrogateescape` is how Python writes in the C locale."""
+    change_info(tmp_path / write_run(tmp_path, 1, {}), purpose="试验 ± 😀")
+    env = {**os.environ, "PYTHONIOENCODING": encoding, "LANG": "C"}
+    done = start("ls", "--json", cwd=tmp_path, env=env)
+    assert json.loads(done.stdout)[0]["columns"]["purpose"] == "试验 ± 😀"
+    assert start("ls", cwd=tmp_path, env=env).returncode == 0
