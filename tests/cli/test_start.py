@@ -155,8 +155,8 @@ def test_any_terminal_can_show_any_text(encoding, tmp_path):
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:surrogateescape"])
 def test_json_is_valid_in_any_terminal(encoding, tmp_path):
     """`surrogateescape` is how Python writes in the C locale."""
-    change_info(tmp_path / write_run(tmp_path, 1, {}), purpose="试验 ± 😀")
+    change_info(tmp_path / write_run(tmp_path, 1, {}), purpose="试验 😀")
     env = {**os.environ, "PYTHONIOENCODING": encoding, "LANG": "C"}
     done = start("ls", "--json", cwd=tmp_path, env=env)
-    assert json.loads(done.stdout)[0]["columns"]["purpose"] == "试验 ± 😀"
+    assert json.loads(done.stdout)[0]["columns"]["purpose"] == "试验 😀"
     assert start("ls", cwd=tmp_path, env=env).returncode == 0
