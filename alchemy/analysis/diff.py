@@ -15,13 +15,13 @@ from alchemy.config.merge import format_brief
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
-from alchemy.index.read_record import flatten, read_config
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import format_count
 from alchemy.records.agreement import compare_ledgers, find_metric_difference
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.metrics_file import MACHINE_PREFIXES
+from alchemy.records.record_config import flatten_config, read_config
 from alchemy.records.status import INFO, read_info
 from alchemy.records.symlinks import refuse_links
 
@@ -79,7 +79,7 @@ class Side:
             raise AlchemyError(f"{path} cannot be read: {error}") from error
         own = {"host": self.info.get("host"), "python": self.field("versions", "python")}
         code = self.field("alchemy", "hash")  # recorded for versions of alchemy that are not released
-        return dict(flatten(own | ({"alchemy code": code} if code else {}) | found))
+        return dict(flatten_config(own | ({"alchemy code": code} if code else {}) | found))
 
     def field(self, table: str, key: str) -> object:
         """Return a field in a table of `record.json`, or None."""
@@ -187,7 +187,7 @@ def current_environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "packages": packages,
     }
-    return dict(flatten(found))
+    return dict(flatten_config(found))
 
 
 def _is_known(key: str, now: Mapping[str, Any]) -> bool:

@@ -13,10 +13,10 @@ from alchemy.errors import MissingKey, did_you_mean
 from alchemy.index.curves import Curve
 from alchemy.index.listing import build_listing
 from alchemy.index.read_curves import read_curves
-from alchemy.index.read_record import flatten, read_config
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import format_number, format_time
+from alchemy.records.record_config import flatten_config, read_config
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,7 +169,7 @@ class RecordView:
 
     @functools.cached_property
     def _flat(self) -> dict[str, Any]:
-        return dict(flatten(self.config))
+        return dict(flatten_config(self.config))
 
     def __getitem__(self, key: str) -> Any:
         """Return a config value by its dotted key, which may be shortened if it is unique: `lr` for `optim.lr`."""

@@ -19,12 +19,12 @@ from alchemy.config.secrets import hide_words
 from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import hash_text, read_table, write_atomic
-from alchemy.index.read_record import flatten, read_config
 from alchemy.index.row import Row
 from alchemy.optional_packages import import_package
 from alchemy.records.create_folder import make_folder, write_error
 from alchemy.records.folder import FIELDS
 from alchemy.records.metrics_file import read_metrics
+from alchemy.records.record_config import flatten_config, read_config
 from alchemy.records.record_json import FORMAT
 from alchemy.records.status import INFO
 
@@ -66,7 +66,7 @@ def export_record(row: Row, folder: Path) -> int:
 
 def _hyperparameters(record: Path) -> dict[str, bool | float | str]:
     found: dict[str, bool | float | str] = {}
-    for key, value in flatten(read_config(record)):
+    for key, value in flatten_config(read_config(record)):
         text = str(value)[:LONGEST].encode("utf-8", "replace").decode("utf-8")
         is_number = isinstance(value, bool) or (isinstance(value, int | float) and abs(value) < 1e308)
         found[key] = value if is_number else text

@@ -5,30 +5,31 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from alchemy.errors import AlchemyError
-from alchemy.files import read_bytes
+from alchemy.files import hash_text
 from alchemy.index.metric_entries import MetricEntries, Summary, read_metric_entries
 from alchemy.index.schema import LONGEST_NAME, make_storable
 from alchemy.index.value_format import LARGEST, parse_iso, to_finite
 from alchemy.index.words import split_words
 from alchemy.records.failure import Cause, find_cause, read_traceback
 from alchemy.records.readme import parse, read_text
+from alchemy.records.record_config import flatten_config, read_config
 from alchemy.records.status import INFO, read_info, repair
 
-FILES = (INFO, "README.md", "metrics.jsonl", "mail.json")  # files whose changes are noticed
+FILES = (INFO, "cfg.toml", "README.md", "metrics.jsonl", "mail.json")  # files whose changes are noticed
 EARLY = ("failed", "killed", "lost", "stopped")  # runs that ended before they were complete
-LARGEST_CONFIG = 4 * 2**20
 MAX_KEYS = 5_000  # per record: one hostile record must not fill the index
 LONGEST_VALUE, LONGEST_TEXT = 500, 100_000  # characters of a config value, and of any other text
 _NAME_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)_(\d\d)-(\d\d)-(\d\d)")
 # the kind of a record without a `kind` field, by its runner
 _KINDS = {"Tester": "test", "ALchemyTester": "test", "InferenceRunner": "predict"}
+
+ConfigValue = tuple[float | None, str]  # a config value: as a number, if it is one, and as text
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Entry:
     """What the index stores about one record."""
 
     fields: dict[str, Any]
-    config: dict[str, tuple[float | None, str]] = field(default_factory=dict)
+    config: dict[str, ConfigValue] = field(default_factory=dict)
     metrics: dict[str, Summary] = field(default_factory=dict)
     levels: list[tuple[str, int, int, bytes]] = field(default_factory=list)  # (metric, level, points, packed buckets)
     words: list[str] = field(default_factory=list)
@@ -53,7 +54,7 @@ def stamp_of(folder: str) -> str:
     """Return a text that changes whenever a file of the record changes: its times and sizes; empty if it is gone."""
     stamp = _stamp_files(folder, FILES)
     # a record from alchemy 0.x may have none of these files
-    return stamp if stamp.strip(",") else _stamp_files(folder, ("cfg.toml", "run.log")).strip(",")
+    return stamp if stamp.strip(",") else _stamp_files(folder, ("run.log",))
 
 
 def _stamp_files(folder: str, names: Iterable[str]) -> str:
@@ -72,61 +73,31 @@ def read_record(folder: Path, site: str = "", known: Known | None = None) -> Ent
 
     If the same process still writes to the record, only the new lines of its metrics are read.
     """
-    stamp = stamp_of(str(folder))
-    try:
-        info = read_info(folder) if (folder / INFO).exists() else _old_info(folder)
-        if info["status"] == "killed" and info.get("ended") is None and repair(folder):
-            stamp, info = stamp_of(str(folder)), read_info(folder)
-        problem = ""
-    except AlchemyError as error:
-        info, problem = _old_info(folder), str(error)
-    config, found = _read_config(folder)
-    text = read_text(folder)
-    readme = parse(text)
-    best = info.get("best") if isinstance(info.get("best"), dict) else None
-    best = best or {}
+    stamp, info, problem = _read_info(folder)
+    table = read_config(folder)
+    config = _store_config(table)
+    readme_text = read_text(folder)
+    readme = parse(readme_text)
+    best = _table(info, "best")
     same = known is not None and known.process == (info.get("pid"), info.get("pid_started"), info.get("gen"))
-    metrics, trouble = _read_metrics(
-        folder, _whole(best.get("update")), known.metrics if known is not None and same else None
-    )
-    purpose = readme.purpose or _text(info.get("purpose"))
-    seed = found.get("seed") if info.get("seed") is None else info["seed"]
-    started, ended = parse_iso(info.get("started")), parse_iso(info.get("ended"))
-    beat = parse_iso(info.get("heartbeat"))
-    last = ended if ended is not None else beat
-    status, reason = _text(info.get("status")), _text(info.get("reason"))
-    trace = read_traceback(folder) if status == "failed" else ""
-    cause = find_cause(status, reason, trace) if status in EARLY else Cause()
+    metrics, trouble = _read_metrics(folder, _whole(best.get("update")), known.metrics if known and same else None)
+    trace = read_traceback(folder) if info["status"] == "failed" else ""
     fields = {
         "site": site,
         "path": str(folder),
         "stamp": stamp,
         "name": folder.name,
-        "tag": _text(info.get("tag")) or readme.title or _text(found.get("tag")),
-        "title": readme.title,
-        "purpose": purpose,
-        "tags": "".join(f",{tag}" for tag in readme.tags) + ("," if readme.tags else ""),
-        "notes": "\n".join(readme.notes),
-        "status": status,
-        "reason": reason,
-        "host": _text(info.get("host")),
-        "pid": _whole(info.get("pid")),
-        "pid_started": _whole(info.get("pid_started")),
-        "heartbeat": beat,
-        "started": started if started is not None else _time_in_name(folder.name),
-        "ended": ended,
-        "seconds": None if started is None or last is None else max(0.0, last - started),
-        "kind": _text(info.get("kind")) or _KINDS.get(str(found.get("runner", "")).rpartition(".")[2], "train"),
-        "parent": _text(info.get("parent"))[:LONGEST_NAME],
-        "variant": _text(info.get("variant")),
-        "seed": _text(seed),
-        "seed_number": _number(seed),
-        "gen": _whole(info.get("gen")) or 0,
-        "cmd": " ".join(map(str, info["cmd"])) if isinstance(info.get("cmd"), list) else "",
-        "cfg_hash": _text(info.get("cfg_hash")),
+        "tag": _text(info.get("tag")) or _text(readme.title) or _text(table.get("tag")),
+        "title": _text(readme.title),
+        "purpose": _text(readme.purpose) or _text(info.get("purpose")),
+        "tags": _text("".join(f",{tag}" for tag in readme.tags) + ("," if readme.tags else "")),
+        "notes": _text("\n".join(readme.notes)),
+        "kind": _text(info.get("kind")) or _KINDS.get(str(table.get("runner", "")).rpartition(".")[2], "train"),
         "fold_hash": _text(info.get("fold_hash")) or _fold_key(config, info),
-        "code_hash": _text(info.get("code_hash")),
-        "git": _text(_part(info, "git", "commit")),
+        **_info_fields(info),
+        **_seed_fields(table.get("seed") if info.get("seed") is None else info["seed"]),
+        **_time_fields(folder, info),
+        **_cause_fields(info, trace),
         "best_metric": _text(best.get("metric")),
         "best_value": _number(best.get("value")),
         "best_update": _whole(best.get("update")),
@@ -135,15 +106,66 @@ def read_record(folder: Path, site: str = "", known: Known | None = None) -> Ent
         "metrics_lines": metrics.lines,
         "mark_bytes": metrics.mark.size,
         "mark_lines": metrics.mark.lines,
-        "cause": _text(cause.text),
-        "signature": cause.signature,
         "problem": problem or trouble,
     }
-    for name in ("title", "purpose", "tags", "notes", "cmd", "signature"):
-        fields[name] = _text(fields[name])
-    entry = Entry(fields, config, metrics.summaries, metrics.pack_levels())
-    entry.words = split_words(_searchable(fields, config, f"{text}\n{trace}"))
-    return entry
+    words = split_words(_searchable(fields, config, f"{readme_text}\n{trace}"))
+    return Entry(fields, config, metrics.summaries, metrics.pack_levels(), words)
+
+
+def _read_info(folder: Path) -> tuple[str, dict[str, Any], str]:
+    """Return the stamp of a record, its `record.json`, and why that cannot be read; repair the record of a killed run.
+
+    The stamp is taken first, so that changes while the record is read are noticed the next time.
+    """
+    stamp, unknown = stamp_of(str(folder)), {"status": "unknown", "reason": ""}
+    try:
+        if not (folder / INFO).exists():  # a record from alchemy 0.x
+            return stamp, unknown, ""
+        info = read_info(folder)
+        if info["status"] == "killed" and info.get("ended") is None and repair(folder):
+            stamp, info = stamp_of(str(folder)), read_info(folder)
+        return stamp, info, ""
+    except AlchemyError as error:
+        return stamp, unknown, str(error)
+
+
+def _info_fields(info: Mapping[str, Any]) -> dict[str, Any]:
+    command = info.get("cmd")
+    return {
+        "status": _text(info["status"]),
+        "reason": _text(info["reason"]),
+        "host": _text(info.get("host")),
+        "pid": _whole(info.get("pid")),
+        "pid_started": _whole(info.get("pid_started")),
+        "parent": _text(info.get("parent"))[:LONGEST_NAME],
+        "variant": _text(info.get("variant")),
+        "gen": _whole(info.get("gen")) or 0,
+        "cmd": _text(" ".join(map(str, command))) if isinstance(command, list) else "",
+        "cfg_hash": _text(info.get("cfg_hash")),
+        "code_hash": _text(info.get("code_hash")),
+        "git": _text(_table(info, "git").get("commit")),
+    }
+
+
+def _seed_fields(seed: object) -> dict[str, Any]:
+    return {"seed": _text(seed), "seed_number": _number(seed)}
+
+
+def _time_fields(folder: Path, info: Mapping[str, Any]) -> dict[str, float | None]:
+    started, ended, beat = (parse_iso(info.get(key)) for key in ("started", "ended", "heartbeat"))
+    last = ended if ended is not None else beat
+    return {
+        "heartbeat": beat,
+        "started": started if started is not None else _time_in_name(folder.name),
+        "ended": ended,
+        "seconds": None if started is None or last is None else max(0.0, last - started),
+    }
+
+
+def _cause_fields(info: Mapping[str, Any], trace: str) -> dict[str, str]:
+    status = _text(info["status"])
+    cause = find_cause(status, _text(info["reason"]), trace) if status in EARLY else Cause()
+    return {"cause": _text(cause.text), "signature": cause.signature}
 
 
 def unreadable(folder: Path, site: str, error: Exception) -> Entry:
@@ -153,42 +175,11 @@ def unreadable(folder: Path, site: str, error: Exception) -> Entry:
     return Entry({**fields, "status": "unknown", "kind": "train", "problem": problem})
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys and values of a config. Tables in a list are named by their type, or by position.
-
-    A type that occurs again gets its position as well, as in `alchemy config diff`: `pipes.Encode`, `pipes.Encode:2`.
-
-    >>> dict(flatten({"a": {"b": 1}, "plugins": [{"type": "x.Seeding", "seed": 3}], "c": [1, 2]}))
-    {'a.b': 1, 'plugins.Seeding.type': 'x.Seeding', 'plugins.Seeding.seed': 3, 'c': [1, 2]}
-    """
-    for key, value in table.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            yield from flatten(value, f"{name}.")
-        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            taken: set[str] = set()
-            for place, item in enumerate(value):
-                kind = str(item.get("type", place)).rpartition(".")[2]
-                kind = kind if kind not in taken else f"{kind}:{place}"
-                taken.add(kind)
-                yield from flatten(item, f"{name}.{kind}.")
-        else:
-            yield name, value
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """Return the config of a record as plain values, or an empty table if it cannot be read."""
+def _store_config(table: Mapping[str, Any]) -> dict[str, ConfigValue]:
+    """Return the values of a config by dotted key, as far as they can be stored."""
+    values: dict[str, ConfigValue] = {}
     try:
-        return tomllib.loads(read_bytes(folder / "cfg.toml", LARGEST_CONFIG).decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-def _read_config(folder: Path) -> tuple[dict[str, tuple[float | None, str]], dict[str, Any]]:
-    found = read_config(folder)
-    values: dict[str, tuple[float | None, str]] = {}
-    try:
-        for key, value in flatten(found):
+        for key, value in flatten_config(table):
             number = float(value) if isinstance(value, int | float) and abs(value) < 1e308 else None
             text = str(value).lower() if isinstance(value, bool) else str(value)
             values[make_storable(key[:LONGEST_NAME])] = (number, make_storable(text[:LONGEST_VALUE]))
@@ -196,7 +187,7 @@ def _read_config(folder: Path) -> tuple[dict[str, tuple[float | None, str]], dic
                 break
     except RecursionError:
         pass
-    return values, found
+    return values
 
 
 def _read_metrics(folder: Path, best_update: int | None, known: MetricEntries | None) -> tuple[MetricEntries, str]:
@@ -209,30 +200,23 @@ def _read_metrics(folder: Path, best_update: int | None, known: MetricEntries | 
         return MetricEntries(), f"{path} cannot be read: {error.strerror or error}"
 
 
-def _old_info(folder: Path) -> dict[str, Any]:
-    """Return the fields of a record from alchemy 0.x, which has no `record.json`."""
-    return {"status": "unknown", "reason": ""}
-
-
-def _fold_key(config: Mapping[str, tuple[float | None, str]], info: Mapping[str, Any]) -> str:
+def _fold_key(config: Mapping[str, ConfigValue], info: Mapping[str, Any]) -> str:
     """Return a key that is equal for runs that differ only in their seed, for records without a `fold_hash`."""
-    from alchemy.files import hash_text
-
     if not config:
         return _text(info.get("cfg_hash"))
     rows = [f"{key}={text}" for key, (_, text) in config.items() if key.rpartition(".")[2] != "seed"]
     return hash_text("\n".join(rows))
 
 
-def _searchable(fields: Mapping[str, Any], config: Mapping[str, tuple[float | None, str]], more: str) -> str:
+def _searchable(fields: Mapping[str, Any], config: Mapping[str, ConfigValue], more: str) -> str:
     texts = [str(fields[name]) for name in ("tag", "purpose", "reason", "variant", "cmd")]
     texts += [text for number, text in config.values() if number is None]
     return "\n".join([*texts, more])
 
 
-def _part(info: Mapping[str, Any], table: str, key: str) -> object:
-    found = info.get(table)
-    return found.get(key) if isinstance(found, dict) else None
+def _table(info: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = info.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _text(value: object) -> str:
