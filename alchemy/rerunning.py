@@ -62,6 +62,8 @@ def prepare_rerun(
     add_to_path(user_dir)
     document = prepare_cfg(config, overrides=overrides, seed=seed, user_dir=user_dir, record=True)
     document.parent = str(info.get("id") or record.name)
+    if not record.is_relative_to(folder):
+        _write_next_to(record, document)
     document.path = f"{record.name}/{CONFIG}"  # shorter in messages
     devices = list(device) if device else _recorded_device(environment)
     if info:
@@ -72,6 +74,13 @@ def prepare_rerun(
         warnings += _compare_alchemy(info)
     threads, processes = (_positive(environment.get(name)) for name in ("threads", "processes"))
     return Rerun(document, user_dir, folder, devices, threads, processes or 1, warnings)
+
+
+def _write_next_to(record: Path, document: Document) -> None:
+    """Write the new record next to a copy of a record, instead of to the project that the copy comes from."""
+    for plugin in document.get("plugins") or []:
+        if str(plugin.get("type", "")).rpartition(".")[2] == "FileLogger":
+            plugin["log_dir"] = str(record.parent)
 
 
 def _matters(change: Change) -> bool:

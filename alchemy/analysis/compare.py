@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from alchemy.analysis.groups import RunGroup, changed_keys, fold_seeds, keep_latest
+from alchemy.analysis.groups import RunGroup, changed_keys, fold_seeds
 from alchemy.analysis.statistics import Difference, paired_test, welch_test
 from alchemy.errors import AlchemyError
 from alchemy.index.filters import FUNCTIONS
 from alchemy.index.listing import Cell, summarize
 from alchemy.index.metric_direction import find_minimizing, is_minimized
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row
+from alchemy.index.row import Row, keep_latest
 from alchemy.index.value_format import format_count, format_number
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 

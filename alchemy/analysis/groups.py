@@ -77,15 +77,6 @@ def fold_seeds(rows: Sequence[Row]) -> list[list[Row]]:
     return [list(group.values()) for group in groups.values()]
 
 
-def keep_latest(rows: Sequence[Row]) -> list[Row]:
-    """Drop earlier runs with the same config and seed: repeating a run is not an independent measurement."""
-    latest: dict[tuple[str, str], Row] = {}
-    for row in sorted(rows, key=lambda row: (row.started or 0.0, row.name)):
-        latest[(row.fold_hash, row.seed) if row.fold_hash and row.seed else (row.path, "")] = row
-    kept = {row.id for row in latest.values()}
-    return [row for row in rows if row.id in kept]
-
-
 def changed_keys(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> dict[str, list[str | None]]:
     """Return the config keys that differ between groups, with the value of each group; None if it has no such key.
 

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from alchemy.analysis.groups import keep_latest
 from alchemy.analysis.table_files import MAX_COLUMNS, MAX_ROWS, CellSpec, ColumnSpec, RowSpec, TableFile
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.index.filters import BadFilter, UnknownName, compile_filter
 from alchemy.index.listing import UnknownColumn, Value, Values
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row
+from alchemy.index.row import Row, keep_latest
 from alchemy.index.value_format import format_names
 
 BY_FIELDS = ("tag", "variant")  # `rows_by` and `columns_by` accept these next to config keys

@@ -249,14 +249,17 @@ class _Parser:
             raise UnknownName(self._text, start, f"no record has a metric {name!r}", self._names.suggest(name))
         if operator in (":", "~"):
             raise self._error(f"a metric cannot be compared with {operator!r}", place, "use =, < or >")
-        sign = "<>" if operator == "!=" else operator
         number = self._bind(self._number(name, text, place))
+        column, test = f"m.{FUNCTIONS[kind]}", f"m.{FUNCTIONS[kind]} {operator} {number}"
+        if operator in ("=", "!="):  # lists show rounded values: 0.9867 matches all values that are rounded to it
+            sign = "<=" if operator == "=" else ">"
+            test = f"ABS({column} - {number}) {sign} {self._bind(_half_digit(text))}"
         chosen = ", ".join(map(str, metrics))
         # the metrics of tests belong to the training run too
         return (
             f"r.id IN (SELECT COALESCE(p.id, m.record) FROM metrics m JOIN records t ON t.id = m.record "
             f"LEFT JOIN records p ON p.name = t.parent AND p.site = t.site AND t.parent <> '' "
-            f"WHERE m.metric IN ({chosen}) AND m.{FUNCTIONS[kind]} {sign} {number})"
+            f"WHERE m.metric IN ({chosen}) AND {test})"
         )
 
     def _compare_time(self, column: str, operator: str, text: str, place: int) -> str:
@@ -341,6 +344,16 @@ def _escape(text: str) -> str:
     '50\\\\%%'
     """
     return re.sub(r"([\\%_])", r"\\\1", text).replace("*", "%")
+
+
+def _half_digit(text: str) -> float:
+    """Return half a unit of the last decimal place of a number, or 0 if it has no decimal places.
+
+    >>> _half_digit("0.9867") > 0.00005, _half_digit("1"), _half_digit("1e-3")
+    (True, 0.0, 0.0)
+    """
+    decimals = re.fullmatch(r"[+-]?\d*\.(\d+)", text)
+    return 0.5000001 * 10 ** -len(decimals[1]) if decimals else 0.0
 
 
 def _parse_number(text: str) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.filters import FUNCTIONS
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row
+from alchemy.index.row import Row, keep_latest
 from alchemy.index.value_format import format_number
 
 MAX_CHANGED = 4  # columns for config keys that differ
@@ -90,6 +90,8 @@ def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
         return Cell(float(len(group)))
     if name == "status":  # what did not finish is shown first
         group = sorted(group, key=lambda row: row.status == "finished")
+    elif name not in FIELD_COLUMNS:
+        group = keep_latest(group)
     return summarize([get(row) for row in (group[:1] if name in _OF_FIRST else group)])
 
 

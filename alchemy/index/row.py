@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -57,3 +58,12 @@ class Row:
 
 
 COLUMNS = ", ".join(f"r.{field.name}" for field in fields(Row))  # of the table `records r`
+
+
+def keep_latest(rows: Sequence[Row]) -> list[Row]:
+    """Drop earlier runs with the same config and seed: repeating a run is not an independent measurement."""
+    latest: dict[tuple[str, str], Row] = {}
+    for row in sorted(rows, key=lambda row: (row.started or 0.0, row.name)):
+        latest[(row.fold_hash, row.seed) if row.fold_hash and row.seed else (row.path, "")] = row
+    kept = {row.id for row in latest.values()}
+    return [row for row in rows if row.id in kept]

@@ -218,6 +218,14 @@ def test_a_rerun_starts_in_the_folder_of_the_run(record: Path, tmp_path: Path, m
     assert os.getcwd() == str(tmp_path) and str(newest(record)) in capfd.readouterr().out
 
 
+def test_the_rerun_of_a_copy_is_written_next_to_the_copy(record: Path, tmp_path: Path, capfd: Any) -> None:
+    copy = tmp_path / "copies" / record.name
+    shutil.copytree(record, copy)
+    assert main(["rerun", str(copy), "--device", "-1"]) == 0
+    assert "identical metrics" in capfd.readouterr().out
+    assert len(list(copy.parent.iterdir())) == 2
+
+
 def test_a_test_is_rerun_too(record: Path, capfd: Any) -> None:
     assert main(["test", str(record), *CPU]) == 0
     shutil.rmtree("src")
