@@ -14,7 +14,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from io import BufferedReader
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,18 @@ LARGEST_JSON = 64 * 2**20  # bytes; no run writes larger files
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
     """Write a file atomically: readers see either the old or the new content."""
+    with open_to_replace(path) as out:
+        out.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def open_to_replace(path: str | Path) -> Iterator[BufferedWriter]:
+    """Open a temporary file that replaces `path` at the end of the block; if the block fails, `path` is unchanged."""
     path = Path(path)
-    data = content.encode("utf-8") if isinstance(content, str) else content
     handle, temp = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as out:
-            out.write(data)
+            yield out
             out.flush()
             os.fsync(out.fileno())
         os.chmod(temp, 0o666 & ~_umask())

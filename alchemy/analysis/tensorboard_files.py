@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import math
@@ -18,7 +17,7 @@ from typing import Any
 from alchemy.config.secrets import hide_words
 from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError, printable
-from alchemy.files import hash_text, read_table, write_atomic
+from alchemy.files import hash_text, open_to_replace, read_table, write_atomic
 from alchemy.index.row import Row
 from alchemy.optional_packages import import_package
 from alchemy.records.create_folder import make_folder, write_error
@@ -42,11 +41,10 @@ def export_record(row: Row, folder: Path) -> int:
 
     started = row.started or 0.0
     path = folder / f"events.out.tfevents.{int(started)}.{row.name}"  # exporting again replaces the file
-    temp = folder / f".{path.name}.tmp"
     count = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(temp, "wb") as file:
+        with open_to_replace(path) as file:
             out = RecordWriter(file)
             out.write(Event(wall_time=started, file_version="brain.Event:2").SerializeToString())
             settings = hparams_pb(_hyperparameters(row.folder), trial_id=row.name, start_time_secs=started)
@@ -55,12 +53,8 @@ def export_record(row: Row, folder: Path) -> int:
                 summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values])
                 out.write(Event(wall_time=started + seconds, step=update, summary=summary).SerializeToString())
                 count += 1
-        os.replace(temp, path)
     except OSError as error:
         raise AlchemyError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temp.unlink(missing_ok=True)
     return count
 
 

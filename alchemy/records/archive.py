@@ -14,13 +14,12 @@ import io
 import json
 import os
 import tarfile
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from alchemy.errors import AlchemyError
-from alchemy.files import open_to_read
+from alchemy.files import open_to_read, open_to_replace
 from alchemy.records.disk_usage import RecordFile, kind_of_file, list_files
 from alchemy.records.readme import EDIT_LOCK
 from alchemy.records.status import LOCK, now, refuse_running, try_read_info
@@ -43,24 +42,17 @@ class Packed(NamedTuple):
 def write_archive(path: Path, records: Sequence[Path], *, checkpoints: bool = True) -> Packed:
     """Write an archive of some records; it appears under its name only when it is complete."""
     _check(path, records)
-    temporary = ""
+    entries: list[dict[str, Any]] = []
+    left_out: list[str] = []
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        entries, left_out = [], []
-        with os.fdopen(handle, "wb") as raw, _compress(raw, path) as stream, _open_tar(stream) as tar:
+        with open_to_replace(path) as raw, _compress(raw, path) as stream, _open_tar(stream) as tar:
             for record in records:
                 entries.append(_add_record(tar, record, checkpoints))
                 left_out += [f"{record.name}/{name}" for name in _find_others(record)]
             manifest = {"format": FORMAT, "created": now(), "records": entries}
             _add(tar, MANIFEST, io.BytesIO(text := json.dumps(manifest, ensure_ascii=False).encode()), len(text))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise AlchemyError(f"cannot write {path}: {error.strerror or error}") from error
-        raise
+    except OSError as error:
+        raise AlchemyError(f"cannot write {path}: {error.strerror or error}") from error
     return Packed(path.stat().st_size, sum(len(entry["files"]) + len(entry["links"]) for entry in entries), left_out)
 
 
