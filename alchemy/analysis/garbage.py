@@ -14,7 +14,7 @@ from alchemy.checkpoint.manifest import LINKS, TEMPORARY, checkpoints
 from alchemy.errors import AlchemyError
 from alchemy.index.row import Row
 from alchemy.index.value_format import parse_iso
-from alchemy.records.bin import delete_forever, list_bin, lock_record
+from alchemy.records.bin import delete_forever, list_bin, list_leftovers, lock_record
 from alchemy.records.disk_usage import freed_bytes
 from alchemy.records.status import status_of
 
@@ -66,7 +66,11 @@ def find_leftovers(row: Row) -> Iterator[Garbage]:
 
 
 def find_in_bin(home: Path, days: float) -> Iterator[Garbage]:
-    """Yield the records that have been in the bin for more than `days`."""
+    """Yield the records that have been in the bin for more than `days`, and what killed processes left there."""
+    for folder in list_leftovers(home):
+        if time.time() - folder.stat().st_mtime > DAY:  # a process may be using it
+            size = freed_bytes([folder])
+            yield Garbage("leftovers", folder, (folder.name,), size, partial(shutil.rmtree, folder))
     for removed in list_bin(home):
         when = parse_iso(removed.when)
         if when is not None and time.time() - when > days * DAY:

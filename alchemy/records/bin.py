@@ -114,8 +114,15 @@ def restore_record(removed: Removed, roots: Sequence[Path]) -> Path:
 
 def delete_forever(removed: Removed) -> None:
     """Delete a record in the bin."""
-    shutil.rmtree(removed.folder, ignore_errors=True)
+    doomed = _temporary(removed.folder)  # a killed process leaves no half of a record that could be restored
+    os.rename(removed.folder, doomed)
     _about(removed.folder).unlink(missing_ok=True)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def list_leftovers(home: Path) -> list[Path]:
+    """Return the folders in the bin that killed processes were copying or deleting."""
+    return sorted(path for path in (home / BIN).glob(f"{TEMPORARY}*") if path.is_dir() and not path.is_symlink())
 
 
 def move_folder(source: Path, target: Path) -> None:
@@ -126,7 +133,7 @@ def move_folder(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-    copy = target.with_name(f"{TEMPORARY}{os.getpid()}-{target.name}")
+    copy = _temporary(target)
     try:
         copy_folder(source, copy)
         os.rename(copy, target)
@@ -165,6 +172,10 @@ def _free_place(folder: Path, name: str) -> Path:
         number += 1
         target = folder / f"{name}-{number}"
     return target
+
+
+def _temporary(folder: Path) -> Path:
+    return folder.with_name(f"{TEMPORARY}{os.getpid()}-{folder.name}")
 
 
 def _about(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from alchemy.analysis.garbage import find_checkpoints, find_in_bin, find_leftove
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
-from alchemy.records.bin import move_to_bin
+from alchemy.records.bin import delete_forever, list_bin, move_to_bin
 from alchemy.records.status import now
 from tests.analysis.fake_curves import change_info
 from tests.analysis.fake_runs import write_run
@@ -123,3 +123,18 @@ def test_the_bin_is_emptied_by_age(tmp_path: Path) -> None:
     found.delete()
     assert not removed.folder.exists()
     assert list(find_in_bin(tmp_path / ".alchemy", 0)) == []
+
+
+def test_a_killed_deletion_leaves_nothing_to_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, home = make(tmp_path / "records"), tmp_path / ".alchemy"
+    removed = move_to_bin(home, row.folder, [tmp_path], "")
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception, match="killed"):
+            delete_forever(removed)
+    assert (list_bin(home), list(find_in_bin(home, 0))) == ([], [])
+    (left,) = (home / "bin").iterdir()
+    os.utime(left, (0, 0))
+    (found,) = find_in_bin(home, 30)
+    found.delete()
+    assert (found.what, os.listdir(home / "bin")) == ("leftovers", [])
