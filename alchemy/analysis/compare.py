@@ -13,7 +13,7 @@ from alchemy.analysis.groups import RunGroup, changed_keys, fold_seeds
 from alchemy.analysis.statistics import Difference, paired_test, welch_test
 from alchemy.errors import AlchemyError
 from alchemy.index.filters import FUNCTIONS
-from alchemy.index.listing import Cell, summarize
+from alchemy.index.listing import Cell, summarize_values
 from alchemy.index.metric_direction import find_minimizing, is_minimized
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row, keep_latest
@@ -34,7 +34,7 @@ class MetricRow:
 
     @property
     def cells(self) -> list[Cell]:
-        return [summarize([value for _, value in group]) for group in self.values]
+        return [summarize_values([value for _, value in group]) for group in self.values]
 
     @property
     def means(self) -> list[float | None]:

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from alchemy.config.secrets import conceal
 from alchemy.errors import AlchemyError
+from alchemy.index.config_changes import find_changed_keys
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 
 MAX_GROUPS = 26
-# keys that differ between runs but do not describe the experiment
-HIDDEN = ("seed", "tag", "log_dir")
 _NAME = re.compile(r"[\w.~/-]*|best\(.*\)")
 
 
@@ -86,10 +85,8 @@ def changed_keys(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> dict[st
     configs = index.config(rows)
     tables = [configs[row.id] for row in rows]
     found: dict[str, list[str | None]] = {}
-    for key in dict.fromkeys(key for table in tables for key in table):
+    for key in find_changed_keys(tables):
         values = [table.get(key) for table in tables]
-        if len(set(values)) == 1 or key.rpartition(".")[2] in HIDDEN:
-            continue
         shown = [conceal(key, values[0], value) for value in values]
         if not all(same for _, _, same in shown):  # the same secret is masked differently in each record
             found[key] = [None if value is None else str(value) for _, value, _ in shown]

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from alchemy.analysis.table_files import MAX_COLUMNS, MAX_ROWS, CellSpec, ColumnSpec, RowSpec, TableFile
 from alchemy.errors import AlchemyError, Problem, did_you_mean
+from alchemy.index.config_changes import REPEATED, find_changed_keys
 from alchemy.index.filters import BadFilter, UnknownName, compile_filter
 from alchemy.index.listing import UnknownColumn, Value, Values
 from alchemy.index.record_index import RecordIndex
@@ -98,9 +99,7 @@ class TableRuns:
         distinct = list({row.fold_hash: row for row in rows}.values())[:_COMPARED]
         if len(distinct) < 2:
             return
-        configs = self.index.config(distinct).values()
-        keys = {key for config in configs for key in config if key.rpartition(".")[2] not in ("seed", "log_dir")}
-        changed = sorted(key for key in keys if len({config.get(key) for config in configs}) > 1)
+        changed = sorted(find_changed_keys(list(self.index.config(distinct).values()), hidden=REPEATED))
         if changed:
             hint = "restrict the filter, or add a row or column for each"
             self.warn(f"the mean is over runs that differ in {format_names(changed, _SHOWN)}", where, hint, cell)

@@ -16,7 +16,7 @@ from alchemy.files import readable_size
 if TYPE_CHECKING:
     from alchemy.index.record_index import RecordIndex
     from alchemy.index.row import Row
-    from alchemy.index.settings import Settings
+    from alchemy.index.settings import ProjectSettings
     from alchemy.records.bin import Removed
 
 EXAMPLES = """examples:
@@ -78,7 +78,7 @@ def _remove(index: RecordIndex, rows: list[Row], children: list[Row], args: argp
     return 0
 
 
-def _list(settings: Settings, args: argparse.Namespace) -> int:
+def _list(settings: ProjectSettings, args: argparse.Namespace) -> int:
     from alchemy.records.bin import list_bin
     from alchemy.records.disk_usage import measure_usage
 
@@ -94,7 +94,7 @@ def _list(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-def _undo(settings: Settings, args: argparse.Namespace) -> int:
+def _undo(settings: ProjectSettings, args: argparse.Namespace) -> int:
     from alchemy.records.bin import list_bin, restore_record
 
     found = list_bin(settings.home)

@@ -103,7 +103,7 @@ def bucketize(curve: Curve, size: int, start: int = 0) -> list[Bucket]:
     return found
 
 
-def merge(buckets: Sequence[Bucket], factor: int) -> list[Bucket]:
+def merge_buckets(buckets: Sequence[Bucket], factor: int) -> list[Bucket]:
     """Merge consecutive buckets."""
     found = []
     for start in range(0, len(buckets), factor):
@@ -134,7 +134,7 @@ def build_levels(finest: list[Bucket]) -> list[list[Bucket]]:
     """Return the levels above the finest one, and that one."""
     levels = [finest]
     while len(levels[-1]) > MAX_BUCKETS:
-        levels.append(merge(levels[-1], FACTOR))
+        levels.append(merge_buckets(levels[-1], FACTOR))
     return levels
 
 

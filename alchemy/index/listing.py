@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.index.config_changes import find_changed_keys
 from alchemy.index.filters import FUNCTIONS
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row, keep_latest
 from alchemy.index.value_format import format_number
 
 MAX_CHANGED = 4  # columns for config keys that differ
-# keys that differ between runs but do not describe the experiment
-_HIDDEN_KEYS = ("seed", "tag", "log_dir")
 _OF_FIRST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a folded line shows the first run's
 Value = float | str | None
 
@@ -92,13 +91,13 @@ def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
         group = sorted(group, key=lambda row: row.status == "finished")
     elif name not in FIELD_COLUMNS:
         group = keep_latest(group)
-    return summarize([get(row) for row in (group[:1] if name in _OF_FIRST else group)])
+    return summarize_values([get(row) for row in (group[:1] if name in _OF_FIRST else group)])
 
 
-def summarize(values: Sequence[Value]) -> Cell:
+def summarize_values(values: Sequence[Value]) -> Cell:
     """Combine the values of several runs.
 
-    >>> str(summarize([0.8, 0.9, 1.0])), str(summarize(["a", "a"])), str(summarize([1.0, None]))
+    >>> str(summarize_values([0.8, 0.9, 1.0])), str(summarize_values(["a", "a"])), str(summarize_values([1.0, None]))
     ('0.9 ± 0.1 (3)', 'a', '1 (1)')
     """
     known = [value for value in values if value is not None]
@@ -171,10 +170,8 @@ class Values:
         for group in groups:
             alike.setdefault((group[0].tag, group[0].kind), []).append(configs[group[0].id])
         for tables in alike.values():
-            keys = {key for table in tables for key in table}
-            counts.update(key for key in keys if len({table.get(key) for table in tables}) > 1)
-        telling = [key for key in counts if key.rpartition(".")[2] not in _HIDDEN_KEYS]
-        return sorted(telling, key=lambda key: (-counts[key], key))[:MAX_CHANGED]
+            counts.update(find_changed_keys(tables))
+        return sorted(counts, key=lambda key: (-counts[key], key))[:MAX_CHANGED]
 
 
 def _choose_columns(groups: Sequence[Sequence[Row]], values: Values) -> list[str]:

@@ -18,7 +18,7 @@ from alchemy.index.known_names import KnownNames, join_numbers
 from alchemy.index.metric_direction import is_minimized
 from alchemy.index.row import COLUMNS, Row
 from alchemy.index.schema import make_storable
-from alchemy.index.settings import Settings, load_settings
+from alchemy.index.settings import ProjectSettings, load_settings
 from alchemy.index.short_ids import unique_prefix
 from alchemy.index.store import Store, open_store
 from alchemy.index.sync import Changes, Progress, is_record, synchronize
@@ -49,7 +49,7 @@ _TEST_METRIC = (
 class RecordIndex:
     """The index of one or several record roots."""
 
-    def __init__(self, store: Store, settings: Settings, roots: Sequence[Path]) -> None:
+    def __init__(self, store: Store, settings: ProjectSettings, roots: Sequence[Path]) -> None:
         self._store, self.settings, self.roots = store, settings, tuple(roots)
         self.changes = Changes()
         self.names = KnownNames(store)

@@ -13,7 +13,7 @@ from alchemy.files import home, read_bytes
 NAME = "config.toml"
 
 
-class Settings(NamedTuple):
+class ProjectSettings(NamedTuple):
     """The settings of a project; `home` is its `.alchemy` folder."""
 
     home: Path
@@ -22,7 +22,7 @@ class Settings(NamedTuple):
     mail: dict[str, Any] = {}
 
 
-def load_settings() -> Settings:
+def load_settings() -> ProjectSettings:
     """Read the settings of the project that contains the working directory; the defaults apply without a file."""
     folder = home()
     path = folder / NAME
@@ -42,7 +42,7 @@ def load_settings() -> Settings:
             hint = did_you_mean(key, ("roots", "ls", "mail")) or "expected roots, [ls] or [mail]"
             raise AlchemyError(f"unknown key {key!r}", where=str(path), hint=hint)
     roots = _strings(path, table, "roots") or (".", *_linked_records(project))
-    return Settings(
+    return ProjectSettings(
         folder,
         tuple(Path(os.path.abspath(project / os.path.expanduser(root))) for root in roots),
         _strings(path, _table(path, table, "ls"), "columns"),

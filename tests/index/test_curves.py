@@ -20,7 +20,7 @@ from alchemy.index.curves import (
     bucketize,
     build_levels,
     complete_epochs,
-    merge,
+    merge_buckets,
     pack,
     unpack,
 )
@@ -115,7 +115,7 @@ def make_curve(values: list[float]) -> Curve:
 @given(values=st.lists(FLOATS, min_size=1, max_size=60), size=st.integers(1, 7), factor=st.integers(1, 5))
 def test_buckets_keep_the_extremes(values: list[float], size: int, factor: int) -> None:
     finest = bucketize(make_curve(values), size)
-    for buckets, width in ((finest, size), (merge(finest, factor), size * factor)):
+    for buckets, width in ((finest, size), (merge_buckets(finest, factor), size * factor)):
         for place, bucket in enumerate(buckets):
             part = values[place * width : (place + 1) * width]
             known = [value for value in part if math.isfinite(value)]
