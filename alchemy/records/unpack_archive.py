@@ -13,6 +13,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+import time
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ LARGEST = 100 * 2**30  # bytes of all files
 LARGEST_MANIFEST = LARGEST_HEADER = 64 * 2**20
 MAX_FILES, DEEPEST, LONGEST = 1_000_000, 32, 200  # files, folders in a path, and bytes of a name
 BLOCK = 2**20
+ROOM = ".import-"  # prefix of the temporary folder
 FREE = 16 * 2**20  # bytes that stay free on the disk
 
 
@@ -52,7 +54,8 @@ def unpack_archive(path: Path, target: Path, known: Collection[str] = (), *, lar
     done = Unpacked()
     try:
         target.mkdir(parents=True, exist_ok=True)
-        room = Path(tempfile.mkdtemp(prefix=".import-", dir=target))
+        _remove_leftovers(target)
+        room = Path(tempfile.mkdtemp(prefix=ROOM, dir=target))
         try:
             for name in _unpack(path, room, min(largest, shutil.disk_usage(room).free - FREE)):
                 if name in known or os.path.lexists(target / name):
@@ -67,6 +70,13 @@ def unpack_archive(path: Path, target: Path, known: Collection[str] = (), *, lar
     except OSError as error:
         raise AlchemyError(f"cannot unpack {path}: {error.strerror or error}") from error
     return done
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed processes have unpacked; recent folders may be in use."""
+    for room in target.glob(f"{ROOM}*"):
+        if time.time() - room.lstat().st_mtime > 86400:
+            shutil.rmtree(room, ignore_errors=True)
 
 
 def _unpack(path: Path, room: Path, largest: int) -> list[str]:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,15 @@ def test_a_bomb_is_defused(tmp_path: Path) -> None:
     assert path.stat().st_size < 2**16
     with pytest.raises(AlchemyError, match=r"needs more than 1.0 MiB"):
         unpack_archive(path, tmp_path / "new", largest=2**20)
+
+
+def test_leftovers_of_a_killed_import_are_removed_a_day_later(tmp_path: Path) -> None:
+    write_archive(tmp_path / "a.tar", [make(tmp_path / "records")])
+    for name, age in ((".import-old", 100_000), (".import-new", 0)):
+        (tmp_path / "to" / name / "r").mkdir(parents=True)
+        os.utime(tmp_path / "to" / name, (time.time() - age,) * 2)
+    (record,) = unpack_archive(tmp_path / "a.tar", tmp_path / "to").added
+    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == [".import-new", record.name]
 
 
 def test_a_damaged_sparse_header_is_refused(tmp_path: Path) -> None:
