@@ -14,7 +14,7 @@ from alchemy.cli.options import Command, Parser, add_limit, add_roots, print_jso
 from alchemy.cli.table_format import fit_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.filters import TIME_FIELDS
-from alchemy.index.listing import FIELD_COLUMNS, Cell, Line, Listing, build_listing
+from alchemy.index.listing import FIELD_COLUMNS, Cell, Line, Listing, build_listing, known_columns
 from alchemy.index.metric_direction import is_minimized
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.value_format import format_count, format_duration, format_iso, format_time
@@ -95,7 +95,7 @@ def _list(index: RecordIndex, args: argparse.Namespace) -> Listing:
     return build_listing(
         index,
         " ".join(args.filter),
-        columns=index.settings.columns if given.startswith("+") else _split(given) or index.settings.columns,
+        columns=([] if more else _split(given)) or known_columns(index, index.settings.columns),
         more=more,
         sort=_sort_order(index, args.sort, args.reverse),
         fold=not args.each,

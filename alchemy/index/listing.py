@@ -84,6 +84,12 @@ def build_listing(
     return Listing(names, lines, total, sum(map(len, runs)))
 
 
+def known_columns(index: RecordIndex, names: Sequence[str]) -> list[str]:
+    """Return those columns that some record has: settings may name metrics that no run has logged yet."""
+    values = Values(index, [])
+    return [name for name in names if values.has(name)]
+
+
 def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
     if name == "runs":
         return Cell(float(len(group)))

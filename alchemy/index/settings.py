@@ -37,10 +37,8 @@ def load_settings() -> ProjectSettings:
     except ValueError as error:
         raise AlchemyError(f"{path} cannot be read: {error}") from error
     project = folder.parent
-    for key in table:
-        if key not in ("roots", "ls", "mail"):
-            hint = did_you_mean(key, ("roots", "ls", "mail")) or "expected roots, [ls] or [mail]"
-            raise AlchemyError(f"unknown key {key!r}", where=str(path), hint=hint)
+    _check_keys(path, table, ("roots", "ls", "mail"))
+    _check_keys(path, _table(path, table, "ls"), ("columns",))
     roots = _strings(path, table, "roots") or (".", *_linked_records(project))
     return ProjectSettings(
         folder,
@@ -56,6 +54,13 @@ def _linked_records(project: Path) -> tuple[str, ...]:
     if not records.is_symlink() or not records.is_dir() or records.resolve().is_relative_to(project.resolve()):
         return ()
     return (records.name,)
+
+
+def _check_keys(path: Path, table: dict[str, Any], known: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in known:
+            hint = did_you_mean(key, known) or f"expected {', '.join(known)}"
+            raise AlchemyError(f"unknown key {key!r}", where=str(path), hint=hint)
 
 
 def _table(path: Path, table: dict[str, Any], key: str) -> dict[str, Any]:

@@ -127,6 +127,18 @@ def test_strange_numbers_are_shown_as_they_are(records: Path, capsys, value: obj
     json.loads("\n".join(ls(capsys, "--json", "--columns", "model.x")[0]), parse_constant=pytest.fail)
 
 
+def test_columns_of_the_settings(records: Path, capsys) -> None:
+    """A metric that no run has logged yet is left out; a misspelled key is an error."""
+    write_run(records, 1, {"dev/f1": 0.5})
+    settings = Path(".alchemy/config.toml")
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text('[ls]\ncolumns = ["id", "dev/later", "dev/f1"]\n')
+    assert ls(capsys)[0][0].split() == ["id", "dev/f1"]
+    assert ls(capsys, "--columns", "+tag")[0][0].split() == ["id", "dev/f1", "tag"]
+    settings.write_text('[ls]\ncolums = ["id"]\n')
+    assert "unknown key 'colums'; did you mean 'columns'?" in ls(capsys, code=2)[1]
+
+
 def test_means_of_huge_numbers(records: Path, capsys) -> None:
     for seed in (1, 2):
         write_run(records, seed, {"dev/f1": seed * 8e307}, seed=seed)
