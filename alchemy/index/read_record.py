@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,20 +52,14 @@ class Known(NamedTuple):
 
 def stamp_of(folder: str) -> str:
     """Return a text that changes whenever a file of the record changes: its times and sizes; empty if it is gone."""
-    stamp = _stamp_files(folder, FILES)
-    # a record from alchemy 0.x may have none of these files
-    return stamp if stamp.strip(",") else _stamp_files(folder, ("run.log",))
-
-
-def _stamp_files(folder: str, names: Iterable[str]) -> str:
     parts = []
-    for name in names:
+    for name in FILES:
         try:
             found = os.stat(f"{folder}/{name}")
             parts.append(f"{found.st_mtime_ns}.{found.st_size}")
         except OSError:
             parts.append("")
-    return ",".join(parts)
+    return ",".join(parts) if any(parts) else ""
 
 
 def read_record(folder: Path, site: str = "", known: Known | None = None) -> Entry:
