@@ -18,7 +18,7 @@ from alchemy.files import read_table
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import format_count
-from alchemy.records.agreement import compare_ledgers, find_metric_difference
+from alchemy.records.agreement import compare_ledger_files, find_metric_difference
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.record_config import flatten_config, read_config
@@ -222,7 +222,7 @@ def _compare_ledgers(one: Path, other: Path) -> Section:
     missing = [label for label, path in (("A", one), ("B", other)) if not path.is_file()]
     if missing:
         return Section("ledger", None, f"cannot be compared: no {LEDGER} in {' and '.join(missing)}")
-    found = compare_ledgers(one, other, ("A", "B"))
+    found = compare_ledger_files(one, other, ("A", "B"))
     text = format_count(found.updates, "update") if found.equal else found.text
     return Section("ledger", found.equal, text, update=found.update)
 

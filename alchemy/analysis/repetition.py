@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from alchemy.errors import AlchemyError
 from alchemy.index.value_format import format_count
-from alchemy.records.agreement import compare_ledgers, find_metric_difference
+from alchemy.records.agreement import compare_ledger_files, find_metric_difference
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.ledger import iterate_ledger
 from alchemy.records.metrics_file import iterate_comparable
@@ -43,7 +43,7 @@ def _compare(record: Path, rerun: Path, status: str) -> Repetition:
     if not names:
         return Repetition(False, "there is nothing to compare: the runs have logged no metrics and seen no samples")
     rows, difference = find_metric_difference(record / METRICS, rerun / METRICS) if METRICS in names else (0, "")
-    ledger = compare_ledgers(record / LEDGER, rerun / LEDGER, NAMES) if LEDGER in names else None
+    ledger = compare_ledger_files(record / LEDGER, rerun / LEDGER, NAMES) if LEDGER in names else None
     counts = format_count(rows, "row") + (f", {format_count(ledger.updates, 'update')}" if ledger else "")
     what = "metrics and ledger" if ledger else "metrics"
     if not difference and (ledger is None or ledger.equal):

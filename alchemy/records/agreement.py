@@ -27,7 +27,7 @@ class LedgerAgreement:
     update: int | None = None
 
 
-def compare_ledgers(
+def compare_ledger_files(
     one: Path, other: Path, names: tuple[object, object] = ("the first", "the second")
 ) -> LedgerAgreement:
     """Compare two `ledger.jsonl` files, up to the first difference."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from alchemy.checkpoint.manifest import newest_valid, read_parts
 from alchemy.errors import AlchemyError
-from alchemy.records import agreement, find
-from alchemy.records.agreement import LedgerAgreement
+from alchemy.records import find
+from alchemy.records.agreement import LedgerAgreement, compare_ledger_files
 from alchemy.records.jsonl_writer import count_lines
 from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, sum_ids, sum_range
 from alchemy.records.status import status_of
@@ -158,7 +158,7 @@ def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]])
 
 def compare_ledgers(one: str | Path, other: str | Path) -> LedgerAgreement:
     """Compare the ledgers of two records."""
-    return agreement.compare_ledgers(_find_ledger(one), _find_ledger(other), (one, other))
+    return compare_ledger_files(_find_ledger(one), _find_ledger(other), (one, other))
 
 
 def _find_ledger(record: str | Path) -> Path:

@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError
 from alchemy.launch.worker_pool import LostJob
 from alchemy.records.jsonl_writer import read_lines
 from alchemy.verify.compare_records import Comparison, compare, is_stream, last_update
-from alchemy.verify.trial_runs import MAX_UPDATES, Tell, Trial, check_finished, find_record, run_jobs
+from alchemy.verify.trial_runs import MAX_UPDATES, Tell, Trial, check_finished, find_only_record, run_jobs
 
 WORKERS = 2
 SWITCH = "use_deterministic_algorithms = true in the Seeding plugin makes torch reject nondeterministic operations"
@@ -77,7 +77,7 @@ def verify_resume(
         whole = Path(name) / "whole"
         tell(f"training without interruption{f', {updates} updates' if updates else ''}")
         check_finished(run_jobs([trial.train(whole, workers=workers[0])]))
-        report = TrialReport("without interruption", last_update(find_record(whole)), trial.left_out)
+        report = TrialReport("without interruption", last_update(find_only_record(whole)), trial.left_out)
         moment = kill_at or max(2, (report.updates + 1) // 2)
         if moment >= report.updates:
             hint = f"use --kill-at below {report.updates}" if kill_at else "train longer, or set --updates"
@@ -88,7 +88,7 @@ def verify_resume(
             _kill(trial, killed, number, moment, tell)
             tell("resuming it")
             check_finished(run_jobs([trial.resume(killed)]))
-            report.runs.append(_compare_resumed(find_record(whole), find_record(killed), number, moment))
+            report.runs.append(_compare_resumed(find_only_record(whole), find_only_record(killed), number, moment))
     return report
 
 
@@ -141,9 +141,9 @@ def verify_determinism(
         one, two, third = (Path(name) / word for word in ("one", "two", "other"))
         tell("training twice with the same seed")
         check_finished(run_jobs([trial.train(one), trial.train(two)]))
-        first = find_record(one)
+        first = find_only_record(one)
         report = TrialReport("each", last_update(first), trial.left_out)
-        report.runs.append(_TrialRun("a second time", compare(first, find_record(two))))
+        report.runs.append(_TrialRun("a second time", compare(first, find_only_record(two))))
         if is_stream(first):
             report.notes.append(STREAM)
         elif report.equal:  # otherwise the workers are not the cause
@@ -154,6 +154,6 @@ def verify_determinism(
                 report.notes.append(f"not compared {what}: {answer}")
             else:
                 check_finished([answer])
-                report.runs.append(_TrialRun(what, compare(first, find_record(third))))
+                report.runs.append(_TrialRun(what, compare(first, find_only_record(third))))
     report.notes.append(ON_CPU if device < 0 else f"on this device; {SWITCH}")
     return report

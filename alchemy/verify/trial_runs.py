@@ -129,7 +129,7 @@ def run_here(work: Document, device_info: dict[str, Any], user_dir: str, **optio
     return result.ret
 
 
-def find_record(folder: Path) -> Path:
+def find_only_record(folder: Path) -> Path:
     """Return the only record in a folder."""
     return next(folders(folder))
 
@@ -183,7 +183,7 @@ def _train(folder: str, document: Document, kill_at: int, device: int, user_dir:
 
 def _resume(folder: str, secrets: dict[str, str], device: int, user_dir: str) -> str:
     remember(secrets)  # the record contains only digests of the secrets
-    return run_and_describe_error(lambda: resume(find_record(Path(folder)), device=[device], user_dir=user_dir))
+    return run_and_describe_error(lambda: resume(find_only_record(Path(folder)), device=[device], user_dir=user_dir))
 
 
 def run_and_describe_error(work: Callable[[], object]) -> str:
