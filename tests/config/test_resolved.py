@@ -22,7 +22,12 @@ DEFAULTS = {"tag", "runner", "plugins"}  # keys that may be added to a config wi
 def configs() -> list[str]:
     """Return every config of the repository, and every variant of each."""
     files = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.toml"))
-    names = [path.relative_to(ROOT).as_posix() for path in files if "cfg.toml" not in path.name]
+    # a table of results is not a config
+    names = [
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if "cfg.toml" not in path.name and path.parent.name != "tables"
+    ]
     return [full for name in names for full in (name, *(f"{name}#{variant}" for variant in variants(ROOT / name)))]
 
 

@@ -8,7 +8,7 @@ import alchemy.web
 
 
 def test_nothing_listens():
-    assert {module.name for module in pkgutil.iter_modules(alchemy.web.__path__)} == {"plugins"}
+    assert {module.name for module in pkgutil.iter_modules(alchemy.web.__path__)} == {"plugins", "send_mail"}
 
 
 def test_serve_says_in_one_line_that_it_is_not_there():

@@ -12,7 +12,8 @@ from alchemy.config.explain import differences
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.records.folder import folders, read_info, status_of
+from alchemy.records.folder import folders
+from alchemy.records.status import read_info, status_of
 from src import former
 from src.checkpoints import checkpoints
 from src.scoring import PREDICTED, SCORES
