@@ -169,9 +169,7 @@ def _write(row: Row, kind: str, cause: str, group: tuple[str, ...]) -> Mail:
 
 def _when(row: Row) -> float:
     """Return when a run ended; for a killed run, its last sign of life."""
-    if row.ended is not None:
-        return row.ended
-    return (row.started or 0.0) + (row.seconds or 0.0)
+    return row.ended or row.heartbeat or row.started or 0.0
 
 
 def _best_text(row: Row) -> str:

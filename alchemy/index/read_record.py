@@ -147,12 +147,14 @@ def _seed_fields(seed: object) -> dict[str, Any]:
 
 def _time_fields(folder: Path, info: Mapping[str, Any]) -> dict[str, float | None]:
     started, ended, beat = (parse_iso(info.get(key)) for key in ("started", "ended", "heartbeat"))
-    last = ended if ended is not None else beat
+    last, active = ended if ended is not None else beat, _number(info.get("seconds"))
+    if active is None and started is not None and last is not None:  # a record that does not know its pauses
+        active = last - started
     return {
         "heartbeat": beat,
         "started": started if started is not None else _time_in_name(folder.name),
         "ended": ended,
-        "seconds": None if started is None or last is None else max(0.0, last - started),
+        "seconds": None if active is None else max(0.0, active),
     }
 
 

@@ -24,7 +24,8 @@ class Row:
     host: str
     started: float | None
     ended: float | None
-    seconds: float | None
+    heartbeat: float | None
+    seconds: float | None  # while it was active, up to the heartbeat: without the time between two generations
     kind: str
     parent: str
     variant: str
@@ -50,7 +51,9 @@ class Row:
     @property
     def elapsed(self) -> float | None:
         """The duration in seconds; for a run that is active, until now."""
-        return time.time() - self.started if self.status == "running" and self.started is not None else self.seconds
+        if self.status != "running" or self.heartbeat is None or self.seconds is None:
+            return self.seconds
+        return self.seconds + max(0.0, time.time() - self.heartbeat)
 
     @property
     def tag_list(self) -> list[str]:

@@ -148,6 +148,7 @@ class Record:
             "purpose": purpose,
             **_process_fields(),
             "started": now(),
+            "seconds": 0.0,
             "cmd": hide_words(sys.argv),
             **FIELDS,
             **fields,

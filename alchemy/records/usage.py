@@ -1,4 +1,4 @@
-"""Measure what a run uses: peak memory, CPU time and GPU time."""
+"""Measure what a run uses: wall time, peak memory, CPU time and GPU time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ class Usage:
 
     def __init__(self, before: Mapping[str, Any]) -> None:
         self._memory, self._cpu, self._gpu = _read_earlier(before)
+        self._seconds = before.get("seconds")  # None if earlier generations did not measure it
         self._start, self._cpu_start = time.monotonic(), _cpu_seconds()
+        self._gpu_start = self._start
         self._gpus = 0
         self._gpu_memory: Callable[[], float] = lambda: 0.0
 
     def watch_gpus(self, count: int, peak_memory: Callable[[], float]) -> None:
         """Count the time of `count` GPUs from now on; `peak_memory()` returns the peak of the first one in MiB."""
-        self._gpus, self._gpu_memory, self._start = count, peak_memory, time.monotonic()
+        self._gpus, self._gpu_memory, self._gpu_start = count, peak_memory, time.monotonic()
 
     def measure(self) -> dict[str, Any]:
         """Return the values for `record.json`. The values of GPUs are null for a run on the CPU."""
         memory = {"rss": _peak_rss(), "gpu": self._gpu_memory() if self._gpus else None}
-        seconds = self._gpus * (time.monotonic() - self._start)
+        now = time.monotonic()
+        seconds = self._gpus * (now - self._gpu_start)
         return {
+            "seconds": None if self._seconds is None else round(self._seconds + now - self._start, 2),
             "peak_memory": {name: _larger(value, self._memory.get(name)) for name, value in memory.items()},
             "cpu_seconds": round(self._cpu + _cpu_seconds() - self._cpu_start, 2),
             "gpu_seconds": round(self._gpu + seconds, 2) if self._gpus or self._gpu else None,

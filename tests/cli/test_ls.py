@@ -156,6 +156,12 @@ def test_a_best_metric_that_was_never_logged(records: Path, capsys) -> None:
     assert [line.split()[0] for line in ls(capsys)[0]] == ["id", "2026-03-01_14-00-00", "2026-03-01_13-00-00"]
 
 
+def test_the_duration_of_a_resumed_run_leaves_out_its_pauses(records: Path, capsys) -> None:
+    change_info(records / write_run(records, 1, {}, minutes=600), gen=1, seconds=90.0)
+    assert ls(capsys, "--columns", "duration")[0][1].split() == ["90", "s"]
+    assert ls(capsys, "duration>100")[0] == []
+
+
 def test_the_duration_of_a_run_is_current_while_it_is_active(records: Path, capsys) -> None:
     started = datetime.datetime.now().astimezone() - datetime.timedelta(hours=3, minutes=1)
     name = write_run(records, 1, {})

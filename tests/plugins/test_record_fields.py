@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 from pathlib import Path
@@ -60,8 +61,11 @@ def test_a_run_says_what_it_used_over_all_generations(tmp_path: Path) -> None:
     before = read_info(folder)
     assert before["status"] == "stopped" and before["peak_memory"]["rss"] > 50 and before["cpu_seconds"] > 0
     assert (before["peak_memory"]["gpu"], before["gpu_seconds"]) == (None, None)
+    early = datetime.datetime.fromisoformat(before["started"]) - datetime.timedelta(days=1)
+    (folder / "record.json").write_text(json.dumps(before | {"started": early.isoformat()}))
     resume(folder, device=[-1])
     after = read_info(folder)
+    assert before["seconds"] < after["seconds"] < 3600  # the pause of a day does not count
     assert after["gen"] == 1 and after["cpu_seconds"] > before["cpu_seconds"]
     assert after["peak_memory"]["rss"] >= before["peak_memory"]["rss"]
 
@@ -91,7 +95,8 @@ def test_the_changes_of_the_project_follow_the_run(tmp_path: Path, monkeypatch: 
 def test_a_record_of_format_1_is_resumed(tmp_path: Path) -> None:
     whole = read_info(train(tmp_path / "whole"))
     folder = train(tmp_path / "cut", sched__pipes=[{"type": "tests.toy.SignalAt", "step": 5}])
-    new = ("kind", "fold_hash", "git", "alchemy", "boot_id", "oom_kills", "peak_memory", "cpu_seconds", "gpu_seconds")
+    new = {"kind", "fold_hash", "git", "alchemy", "boot_id", "oom_kills", "peak_memory"}
+    new |= {"seconds", "cpu_seconds", "gpu_seconds"}
     old = {key: value for key, value in read_info(folder).items() if key not in new}
     (folder / "record.json").write_text(json.dumps(old | {"format": 1}))
     resume(folder, device=[-1])
