@@ -96,7 +96,7 @@ def _find_caveats(index: RecordIndex, group: RunGroup) -> list[str]:
     folded = fold_seeds(group.rows)
     if len(folded) > 1:
         keys = list(changed_keys(index, folded))
-        notes.append(f"the runs of {group.label} differ in more than their seed: {', '.join(keys[:5]) or 'kind'}")
+        notes.append(f"the runs of {group.label} differ in more than their seed: {', '.join(keys[:5]) or 'code'}")
     repeated = len(group.rows) - len(keep_latest(group.rows))
     if repeated:
         notes.append(

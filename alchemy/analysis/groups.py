@@ -11,7 +11,7 @@ from alchemy.config.secrets import conceal
 from alchemy.errors import AlchemyError
 from alchemy.index.config_changes import find_changed_keys
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row
+from alchemy.index.row import Row, fold_key
 
 MAX_GROUPS = 26
 _NAME = re.compile(r"[\w.~/-]*|best\(.*\)")
@@ -70,9 +70,9 @@ def build_groups(index: RecordIndex, arguments: Sequence[str], *, seeds: bool = 
 
 def fold_seeds(rows: Sequence[Row]) -> list[list[Row]]:
     """Group runs that differ only in their seed; a record that is named twice counts once."""
-    groups: dict[tuple[str, str], dict[int, Row]] = {}
+    groups: dict[tuple[str, str, str], dict[int, Row]] = {}
     for row in rows:
-        groups.setdefault((row.fold_hash or str(row.id), row.kind), {})[row.id] = row
+        groups.setdefault(fold_key(row.id, row.kind, row.fold_hash, row.code_hash), {})[row.id] = row
     return [list(group.values()) for group in groups.values()]
 
 

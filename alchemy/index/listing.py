@@ -15,7 +15,7 @@ from alchemy.index.row import Row, keep_latest
 from alchemy.index.value_format import format_number
 
 MAX_CHANGED = 4  # columns for config keys that differ
-_OF_FIRST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a folded line shows the first run's
+_OF_LATEST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a folded line shows the latest run's
 Value = float | str | None
 
 
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of the table: runs that differ only in their seed, and its cells by column."""
+    """A line of the table: runs that differ only in their seed, the latest first, and its cells by column."""
 
     runs: list[Row]
     cells: dict[str, Cell]
@@ -75,7 +75,8 @@ def build_listing(
     total = sum(map(len, groups))
     chosen = groups if limit is None else groups[:limit]
     rows = {row.id: row for row in index.load([number for group in chosen for number in group])}
-    runs = [[rows[number] for number in group if number in rows] for group in chosen]
+    found = ([rows[number] for number in group if number in rows] for group in chosen)
+    runs = [sorted(group, key=lambda row: row.age, reverse=True) for group in found]
     values = Values(index, list(rows.values()))
     chosen_columns = columns or [name for name in _choose_columns(runs, values) if values.has(name)]
     names = list(dict.fromkeys([*chosen_columns, *more]))
@@ -93,11 +94,13 @@ def known_columns(index: RecordIndex, names: Sequence[str]) -> list[str]:
 def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
     if name == "runs":
         return Cell(float(len(group)))
+    if name == "tags":
+        return Cell(", ".join(sorted({tag for row in group for tag in row.tag_list})))
     if name == "status":  # what did not finish is shown first
         group = sorted(group, key=lambda row: row.status == "finished")
     elif name not in FIELD_COLUMNS:
         group = keep_latest(group)
-    return summarize_values([get(row) for row in (group[:1] if name in _OF_FIRST else group)])
+    return summarize_values([get(row) for row in (group[:1] if name in _OF_LATEST else group)])
 
 
 def summarize_values(values: Sequence[Value]) -> Cell:
@@ -186,6 +189,8 @@ def _choose_columns(groups: Sequence[Sequence[Row]], values: Values) -> list[str
     columns += ["purpose"] if any(row.purpose for row in rows) else []
     columns += ["tags"] if any(row.tags for row in rows) else []
     columns += ["runs" if any(len(group) > 1 for group in groups) else "seed"]
+    configs = {row.fold_hash for row in rows}
+    columns += ["code"] if len({(row.fold_hash, row.code_hash) for row in rows}) > len(configs) else []
     monitored = Counter(row.best_metric for row in rows if row.best_metric)
     scores = [name for name, _ in monitored.most_common(2)]
     tested = {name for table in values.metrics.values() for name in table if name.startswith("test/")}

@@ -16,7 +16,7 @@ from alchemy.index.curve_reader import CurveReader
 from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.known_names import KnownNames, join_numbers
 from alchemy.index.metric_direction import is_minimized
-from alchemy.index.row import COLUMNS, Row
+from alchemy.index.row import COLUMNS, Row, fold_key
 from alchemy.index.schema import make_storable
 from alchemy.index.settings import ProjectSettings, load_settings
 from alchemy.index.short_ids import unique_prefix
@@ -108,10 +108,10 @@ class RecordIndex:
 
         A group is at the position of its first record.
         """
-        groups: dict[tuple[str, str], list[int]] = {}
-        for number, key, own in self._select("r.id, r.fold_hash, r.kind", text, sort, None, kind):
-            is_folded = fold and key and own == "train"  # two tests with one config are tests of two runs, or repeated
-            groups.setdefault((key if is_folded else str(number), own), []).append(number)
+        groups: dict[object, list[int]] = {}
+        for number, own, *hashes in self._select("r.id, r.kind, r.fold_hash, r.code_hash", text, sort, None, kind):
+            is_folded = fold and own == "train"  # two tests with one config are tests of two runs, or repeated
+            groups.setdefault(fold_key(number, own, *hashes) if is_folded else number, []).append(number)
         return list(groups.values())
 
     def load(self, ids: Sequence[int]) -> list[Row]:

@@ -59,14 +59,27 @@ class Row:
     def tag_list(self) -> list[str]:
         return [tag for tag in self.tags.split(",") if tag]
 
+    @property
+    def age(self) -> tuple[float, str]:
+        """Sorts records by when they started, the oldest first."""
+        return self.started or 0.0, self.name
+
 
 COLUMNS = ", ".join(f"r.{field.name}" for field in fields(Row))  # of the table `records r`
+
+
+def fold_key(number: int, kind: str, fold_hash: str, code_hash: str) -> tuple[str, str, str]:
+    """Return a key that is equal for runs that differ only in their seed: same kind, config and code.
+
+    A record whose config is not known has a key of its own, by its `number`.
+    """
+    return kind, fold_hash or str(number), code_hash
 
 
 def keep_latest(rows: Sequence[Row]) -> list[Row]:
     """Drop earlier runs with the same config and seed: repeating a run is not an independent measurement."""
     latest: dict[tuple[str, str], Row] = {}
-    for row in sorted(rows, key=lambda row: (row.started or 0.0, row.name)):
+    for row in sorted(rows, key=lambda row: row.age):
         latest[(row.fold_hash, row.seed) if row.fold_hash and row.seed else (row.path, "")] = row
     kept = {row.id for row in latest.values()}
     return [row for row in rows if row.id in kept]

@@ -10,6 +10,7 @@ import pytest
 from alchemy.analysis.groups import build_groups, changed_keys, fold_seeds, select_runs
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
+from tests.analysis.fake_curves import change_info
 from tests.analysis.fake_runs import write_run
 
 
@@ -67,3 +68,11 @@ def test_runs_fold_by_seed_and_only_other_keys_have_changed(index: RecordIndex) 
     groups = fold_seeds(select_runs(index, "tag:demo") + select_runs(index, "last"))
     assert [names(group) for group in groups] == [["12", "13"], ["14", "15"]]
     assert changed_keys(index, groups) == {"optim.lr": ["0.1", "0.2"]}
+
+
+def test_runs_of_different_code_do_not_fold(index: RecordIndex) -> None:
+    rows = select_runs(index, "lr=0.1")
+    assert len(fold_seeds(rows)) == 1
+    change_info(rows[0].folder, code_hash="b")
+    with RecordIndex.open() as changed:
+        assert len(fold_seeds(select_runs(changed, "lr=0.1"))) == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from alchemy.cli import main
+from alchemy.records.readme import set_tags
 from tests.analysis.fake_curves import change_info
 from tests.analysis.fake_runs import write_run
 
@@ -30,6 +31,24 @@ def test_runs_that_differ_in_their_seed_are_one_line(records: Path, capsys) -> N
     assert "failed, finished ×2" in lines[1]
     assert "0.9 ± 0.1 (3)" in lines[1]
     assert len(ls(capsys, "--each")[0]) == 4
+
+
+def test_runs_of_different_code_are_separate_lines(records: Path, capsys) -> None:
+    for number in range(4):
+        name = write_run(records, number, {"dev/f1": 0.7}, seed=number)
+        change_info(records / name, code_hash="ab"[number // 2] * 64)
+    lines, _ = ls(capsys)
+    assert [line.split()[0] for line in lines] == ["id", "2026-03-01_15-00-00", "2026-03-01_13-00-00"]
+    assert "code" in lines[0].split() and "b" * 10 in lines[1] and "a" * 10 in lines[2]
+    assert "code" not in ls(capsys, "code:a")[0][0].split()
+
+
+def test_a_folded_line_is_named_after_the_latest_run_and_has_all_tags(records: Path, capsys) -> None:
+    for number, tags in enumerate([["z", "a"], [], ["b", "a"]]):
+        set_tags(records / write_run(records, number, {"dev/f1": 0.9 - number / 10}, seed=number), add=tags)
+    for order in (["dev/f1"], ["seed"], ["created"], ["created", "--reverse"]):
+        lines, _ = ls(capsys, "--columns", "id,tags,created", "--sort", *order)
+        assert lines[1].split()[:5] == ["2026-03-01_14-00-00", "a,", "b,", "z", "2026-03-01"]
 
 
 def test_ids_can_be_used_as_they_are(records: Path, capsys) -> None:
