@@ -26,6 +26,7 @@ from alchemy.records.status import INFO, read_info
 from alchemy.records.symlinks import refuse_links
 
 SECTIONS = ("config", "code", "environment", "metrics", "ledger")
+PACKAGES = "packages."  # prefix of the keys of packages in the environment
 OF_FOLDERS = ("config", "code", "environment")  # sections that a folder without a record has
 _NOT_COMPARED = ("format", "argv")  # of env.json; what the options change is in the config
 
@@ -164,7 +165,7 @@ def compare_sources(
         a, b = ({name: side[name] for name in common} for side in (a, b))
     files = compare_code(a, b)
     count = len({*a, *b})
-    text = f"{len(files)} of {count} files differ" if files else format_count(count, "file")
+    text = _count_different(len(files), f"{count} files") if files else format_count(count, "file")
     note = "" if any(saved) else "; there is no backup, so only hashes are compared"
     return Section("code", not files, text + note, files=files)
 
@@ -191,7 +192,7 @@ def current_environment() -> dict[str, Any]:
 
 
 def _is_known(key: str, now: Mapping[str, Any]) -> bool:
-    return key in now or key.startswith("packages.")
+    return key in now or key.startswith(PACKAGES)
 
 
 def _compare_metrics(a: Side, b: Side) -> Section:
@@ -210,7 +211,7 @@ def _compare_metrics(a: Side, b: Side) -> Section:
     rows, diverging = find_metric_difference(*files)
     if not diverging and not changes:
         return Section("metrics", True, f"{format_count(rows, 'row')}, without time/* and system/*")
-    text = f"{len(changes)} of {len(names)} differ" + (f"; {diverging}" if diverging else "")
+    text = _count_different(len(changes), str(len(names))) + (f"; {diverging}" if diverging else "")
     return Section("metrics", False, text, changes)
 
 
@@ -230,6 +231,11 @@ def _compare_ledgers(one: Path, other: Path) -> Section:
 def _section(name: str, changes: list[tuple[str, Any, Any]], note: str = "") -> Section:
     text = format_count(len(changes), "difference") if changes else ""
     return Section(name, not changes, f"{text}{note}".lstrip("; "), changes)
+
+
+def _count_different(count: int, total: str) -> str:
+    """Return for example `1 of 4 files differs`."""
+    return f"{count} of {total} {'differs' if count == 1 else 'differ'}"
 
 
 def _backup_paths(folder: Path) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ EXAMPLES = """examples:
 exit codes: 0; with --exit-code, 1 if there is a difference"""
 
 NAMES = ("config", "code", "environment", "metrics", "ledger")
+MOST_NAMES = 8  # of packages in a line
 
 
 def _arguments(parser: Parser) -> None:
@@ -139,8 +141,8 @@ def _print(sections: list[Section], sides: list[dict[str, str]]) -> None:
         if section.name == "metrics" and section.changes:
             _print_metrics(section.changes)
         else:
-            for name, one, other in section.changes:
-                print(printable(f"  {name}: {_show(one)} -> {_show(other)}"))
+            for line in _describe_changes(section.changes):
+                print(printable(f"  {line}"))
         for file in section.files:
             print(printable(file.diff or f"  {file.file}: {file.change}{f' ({file.note})' if file.note else ''}"))
     different = [section.name for section in sections if section.identical is False]
@@ -149,6 +151,22 @@ def _print(sections: list[Section], sides: list[dict[str, str]]) -> None:
     compared = [section.name for section in sections if section.identical]
     verdict += f" in: {', '.join(compared)}" if not different and len(compared) < len(NAMES) else ""
     print(f"\n{verdict}" + (f"; not compared: {', '.join(unknown)}" if unknown else ""))
+
+
+def _describe_changes(changes: list[tuple[str, Any, Any]]) -> Iterator[str]:
+    """Yield a line for each change; packages that only one side has are listed together."""
+    from alchemy.analysis.diff import PACKAGES
+    from alchemy.index.value_format import format_count, format_names
+
+    alone: dict[str, list[str]] = {"A": [], "B": []}
+    for name, one, other in changes:
+        if name.startswith(PACKAGES) and (one is None or other is None):
+            alone["A" if other is None else "B"].append(name.removeprefix(PACKAGES))
+        else:
+            yield f"{name}: {_show(one)} -> {_show(other)}"
+    for side, names in alone.items():
+        if names:
+            yield f"{format_count(len(names), 'package')} only in {side}: {format_names(sorted(names), MOST_NAMES)}"
 
 
 def _show(value: object) -> str:

@@ -79,15 +79,19 @@ def _describe_rows(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 
 
 def format_pair(one: object, other: object) -> tuple[str, str]:
-    """Format two numbers with enough digits to show their difference.
+    """Format two numbers with enough digits to show their difference; one of them may be missing.
 
-    >>> format_pair(0.51, 0.52), format_pair(0.123456789, 0.123456780)
-    (('0.51', '0.52'), ('0.12345679', '0.12345678'))
+    >>> format_pair(0.51, 0.52), format_pair(0.123456789, 0.123456780), format_pair(0.123456789, None)
+    (('0.51', '0.52'), ('0.12345679', '0.12345678'), ('0.1235', 'None'))
     """
     if not isinstance(one, int | float) or not isinstance(other, int | float):
-        return str(one), str(other)
+        return _format(one), _format(other)
     for digits in range(4, 18):
         texts = f"{one:.{digits}g}", f"{other:.{digits}g}"
         if texts[0] != texts[1]:
             break
     return texts
+
+
+def _format(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else str(value)

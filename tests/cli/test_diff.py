@@ -99,6 +99,29 @@ def test_control_characters_of_a_record_are_escaped(project: Path, capsys: pytes
     assert "\x1b" not in out and "\\u001b[31m" in out and "\\u001b]0;title" in out
 
 
+def test_packages_of_one_side_are_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_environment(
+        max((project / "records").iterdir()), packages={"numpy": "2.1"} | {f"p{place}": "1" for place in range(30)}
+    )
+    main(["diff", "last~1", "last", "--only", "environment"])
+    out = capsys.readouterr().out
+    assert "environment: 31 differences\n  packages.numpy: 2.0 -> 2.1\n" in out
+    assert "  30 packages only in B: p0, p1, p10, p11, p12, p13, p14, p15 and 22 more\n" in out
+    main(["diff", "last~1", "last", "--json"])
+    assert len(json.loads(capsys.readouterr().out)["environment"]["changes"]) == 31
+
+
+def test_a_metric_of_one_side_is_rounded_and_one_file_differs(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_curves(project / "records", 3, {"dev/f1": [0.1, 0.2], "dev/loss": [1.0, 1 / 3]}, BACKUP)
+    write_code(folder, CODE | {"src/model.py": "a = 2\n"})
+    main(["diff", "last~1", "last", "--only", "code,metrics"])
+    out = capsys.readouterr().out
+    assert "code: 1 of 2 files differs\n" in out and "metrics: 1 of 2 differs; " in out
+    assert "  dev/loss          0.3333          0.3333\n" in out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
