@@ -9,7 +9,7 @@ from typing import NamedTuple
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
-from alchemy.index.words import LONGEST, query_terms
+from alchemy.index.words import LONGEST, is_cjk, is_prefix, query_terms
 from alchemy.records.failure import read_traceback
 from alchemy.records.readme import read_text
 
@@ -26,12 +26,12 @@ class Match(NamedTuple):
     spans: list[tuple[int, int]]
 
 
-def search(index: RecordIndex, text: str, *, kind: str = "", limit: int | None = None) -> list[Row]:
-    """Return the records that contain all words of a text, newest first."""
+def search(index: RecordIndex, text: str, *, kind: str = "") -> list[int]:
+    """Return the ids of the records that contain all words of a text, newest first."""
     if not query_terms(text):
         raise AlchemyError(f"there is no word to search for in {text!r}")
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-    return index.query(f'"{quoted}"', kind=kind, limit=limit)
+    return [record for (record,) in index.query_groups(f'"{quoted}"', kind=kind, fold=False)]
 
 
 def find_matches(index: RecordIndex, rows: Sequence[Row], text: str) -> dict[int, list[Match]]:
@@ -63,13 +63,12 @@ def _fields(row: Row, config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _compile(terms: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern for whole words, and for Chinese characters anywhere."""
+    """Return a pattern for words and their prefixes, and for Chinese characters anywhere."""
     parts = []
     for term in dict.fromkeys(terms):
-        is_word = term.isascii() or not re.fullmatch(r"[\u3040-\u9fff\uac00-\ud7af\uf900-\ufaff]+", term)
-        end = r"(?![^\W_])" if len(term) < LONGEST else ""
+        end = r"(?![^\W_])" if len(term) < LONGEST and not is_prefix(term) else ""
         # a lookahead, so that the overlapping pairs of a longer Chinese word are all found
-        parts.append(rf"(?<![^\W_]){re.escape(term)}{end}" if is_word else re.escape(term))
+        parts.append(re.escape(term) if is_cjk(term) else rf"(?<![^\W_]){re.escape(term)}{end}")
     return re.compile(f"(?=({'|'.join(parts)}))", re.IGNORECASE)
 
 

@@ -43,7 +43,7 @@ def _main(args: argparse.Namespace) -> int:
     chosen = _parse_sections(args.only)
     if _is_folder(args.a):
         raise AlchemyError(f"{args.a} is not a record", hint=f"put the record first: alchemy diff {args.b} {args.a}")
-    with open_index() as index:
+    with open_index(names=[args.a, args.b]) as index:
         a = Side(index, index.find(args.a))
         if _is_folder(args.b):
             root = Path(args.b)

@@ -36,11 +36,13 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def open_index(roots: Sequence[str] = (), *, rebuild: bool = False) -> AbstractContextManager[RecordIndex]:
+def open_index(
+    roots: Sequence[str] = (), *, names: Sequence[str] = (), rebuild: bool = False
+) -> AbstractContextManager[RecordIndex]:
     """Open the index of the project, or of `roots`, and show the progress if it has to be updated."""
     from alchemy.index.record_index import RecordIndex
 
-    return RecordIndex.open(roots, rebuild=rebuild, progress=_show_progress())
+    return RecordIndex.open(roots, names=names, rebuild=rebuild, progress=_show_progress())
 
 
 def _show_progress() -> Progress | None:

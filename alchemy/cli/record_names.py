@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,10 +35,22 @@ def choose_records(index: RecordIndex, names: Sequence[str], text: str | None) -
         raise AlchemyError("pass records or --filter", hint="for example 'last', or --filter 'status:failed'")
     if text is not None and not text.strip():  # such as an unset variable of a script
         raise AlchemyError("--filter is empty", hint="for all training runs, use --filter kind:train")
-    rows = [index.find(name) for name in names] if text is None else index.query(text, kind="train")
+    rows = [_find_row(index, name) for name in names] if text is None else index.query(text, kind="train")
     if not rows:
         raise AlchemyError(f"no training run matches {text!r}", hint="`alchemy ls` lists all of them")
     return list({row.path: row for row in rows}.values())
+
+
+def _find_row(index: RecordIndex, name: str) -> Row:
+    from alchemy.index.filters import looks_like_filter
+
+    try:
+        return index.find(name)
+    except AlchemyError as error:
+        if name.startswith("best(") or not looks_like_filter(name):
+            raise
+        hint = f"to select records with a filter, write --filter {shlex.quote(name)}"
+        raise AlchemyError(error.problem.message, hint=hint) from None
 
 
 def find_record(name: str) -> Path:
@@ -49,7 +62,7 @@ def find_record(name: str) -> Path:
 
     from alchemy.cli.index import open_index
 
-    with open_index() as index:
+    with open_index(names=[name]) as index:
         return Path(shorten_path(index.find(name).path))
 
 

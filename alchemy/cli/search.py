@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   alchemy search focal loss                    # all words must occur, in any field
+  alchemy search adam                          # the beginning of a word: AdamW too
   alchemy search 焦点
   alchemy search "out of memory" --all
 It searches purpose, README, notes, tags, config values, commands, reasons and tracebacks.
@@ -35,9 +36,9 @@ def _main(args: argparse.Namespace) -> int:
 
     text = " ".join(args.text)
     with open_index() as index:
-        rows = search(index, text, kind="" if args.all else "train")
-        others = 0 if args.all else len(search(index, text)) - len(rows)
-        shown = rows[: args.limit]
+        found = search(index, text, kind="" if args.all else "train")
+        others = 0 if args.all else len(search(index, text)) - len(found)
+        shown = index.load(found[: args.limit])
         matches, ids = find_matches(index, shown, text), index.shorten_ids(shown)
     if args.json:
         print_json([_as_data(row, matches[row.id]) for row in shown])
@@ -46,10 +47,10 @@ def _main(args: argparse.Namespace) -> int:
         print(printable(f"{ids[row.id]}  {row.status}  {row.tag}"))
         for match in matches[row.id]:
             print(f"    {printable(match.where)}: {_render(match)}")
-    if not rows:
+    if not found:
         print("no training run contains all of these words", file=sys.stderr)
-    if len(rows) > len(shown):
-        print(f"{len(shown)} of {len(rows)} records; -n 0 shows all", file=sys.stderr)
+    if len(found) > len(shown):
+        print(f"{len(shown)} of {len(found)} records; -n 0 shows all", file=sys.stderr)
     if others:
         print(f"{others} tests and predictions match too: --all shows them", file=sys.stderr)
     return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from alchemy.errors import AlchemyError, IndexFailed
 from alchemy.index.schema import SCHEMA, VERSION
 from alchemy.index.store import BUSY_SECONDS, URL, Row, SqliteStore
+from alchemy.index.words import is_prefix
 from alchemy.optional_packages import import_package
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ class PostgresStore:
         return f"{column} IN (SELECT record FROM search WHERE words @@ CAST(:{param} AS TSQUERY))"
 
     def text_query(self, words: Iterable[str]) -> str:
-        """Return the full-text query for records that contain all of the words."""
-        return " & ".join(f"'{word}'" for word in words)
+        """Return the full-text query for records that contain all of the words, or words that begin with them."""
+        return " & ".join(f"'{word}'{':*' if is_prefix(word) else ''}" for word in words)
 
     def close(self) -> None:
         with contextlib.suppress(IndexFailed), _report():

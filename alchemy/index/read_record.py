@@ -21,7 +21,7 @@ from alchemy.records.readme import parse, read_text
 from alchemy.records.record_config import flatten_config, read_config
 from alchemy.records.status import INFO, read_info, repair
 
-FILES = (INFO, "cfg.toml", "README.md", "metrics.jsonl", "mail.json")  # files whose changes are noticed
+FILES = (INFO, "cfg.toml", "README.md", "metrics.jsonl")  # files whose changes are noticed
 EARLY = ("failed", "killed", "lost", "stopped")  # runs that ended before they were complete
 MAX_KEYS = 5_000  # per record: one hostile record must not fill the index
 LONGEST_VALUE, LONGEST_TEXT = 500, 100_000  # characters of a config value, and of any other text

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from alchemy.errors import AlchemyError, IndexFailed, did_you_mean, printable
 from alchemy.index.curve_reader import CurveReader
-from alchemy.index.filters import TIME_FIELDS, compile_filter
+from alchemy.index.filters import TIME_FIELDS, compile_filter, looks_like_filter
 from alchemy.index.known_names import KnownNames, join_numbers
 from alchemy.index.metric_direction import is_minimized
 from alchemy.index.row import COLUMNS, Row, fold_key
@@ -58,11 +59,17 @@ class RecordIndex:
     @classmethod
     @contextlib.contextmanager
     def open(
-        cls, roots: Sequence[str | Path] = (), *, rebuild: bool = False, progress: Progress | None = None
+        cls,
+        roots: Sequence[str | Path] = (),
+        *,
+        names: Sequence[str] = (),
+        rebuild: bool = False,
+        progress: Progress | None = None,
     ) -> Iterator[RecordIndex]:
         """Open the index of the project, or of `roots`, and bring it up to date with the record folders.
 
-        With `rebuild`, all records are read again.
+        If only the records called `names` are needed, the others are not checked for changes. With `rebuild`, all
+        records are read again.
 
         A database that fails is replaced by a temporary one, with a warning: the index never prevents a command.
         """
@@ -77,7 +84,7 @@ class RecordIndex:
                 try:
                     if rebuild:
                         store.clear()
-                    changes = synchronize(store, chosen, progress=progress)
+                    changes = synchronize(store, chosen, only=_begin_with(names), progress=progress)
                     break
                 except IndexFailed as error:
                     store = store.fallback(error)
@@ -239,7 +246,15 @@ class RecordIndex:
             shown = format_names(sorted(row.path if repeated else row.name for row in rows), 5)
             hint = "pass one of these folders" if repeated else "use a longer prefix"
             raise AlchemyError(f"{name!r} matches {len(rows)} records: {shown}", hint=hint)
-        raise AlchemyError(f"record not found: {name!r}", hint="`alchemy ls` lists all records")
+        raise AlchemyError(f"record not found: {name!r}", hint=self._explain_names(name))
+
+    def _explain_names(self, wrong: str) -> str:
+        if wrong in ("best", "best()"):
+            metric = next((row.best_metric for row in self.query(kind="train") if row.best_metric), "dev/f1")
+            return f"for the run with the best value of a metric, write 'best({metric})'"
+        if looks_like_filter(wrong):
+            return f"for a filter, `alchemy ls {shlex.quote(wrong)}` lists the records that match"
+        return "`alchemy ls` lists all records"
 
     def _path_in_index(self, name: str) -> str:
         """Return the absolute path of a record; one that the index knows, if links lead to the same folder."""
@@ -284,3 +299,10 @@ class RecordIndex:
         numbers = list(records)
         for start in range(0, len(numbers), CHUNK):
             yield from self._store.query(sql.format(join_numbers(numbers[start : start + CHUNK])))
+
+
+def _begin_with(names: Sequence[str]) -> tuple[str, ...]:
+    """Return how the ids of the named records begin; nothing if a name, such as `last`, depends on other records."""
+    if any(_LAST.fullmatch(name) or _BEST.fullmatch(name) for name in names):
+        return ()
+    return tuple(os.path.basename(path(name)) for name in names for path in (os.path.abspath, os.path.realpath))

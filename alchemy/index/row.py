@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A record as the index knows it. Times are in seconds since the epoch."""
 
     id: int
@@ -65,7 +64,7 @@ class Row:
         return self.started or 0.0, self.name
 
 
-COLUMNS = ", ".join(f"r.{field.name}" for field in fields(Row))  # of the table `records r`
+COLUMNS = ", ".join(f"r.{name}" for name in Row._fields)  # of the table `records r`
 
 
 def fold_key(number: int, kind: str, fold_hash: str, code_hash: str) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from alchemy.errors import IndexFailed
 from alchemy.index.schema import SCHEMA, VERSION
+from alchemy.index.words import is_prefix
 
 DATABASE = "index.db"
 URL = "ALCHEMY_DB"  # the environment variable that names a PostgreSQL database
@@ -171,8 +172,8 @@ class SqliteStore:
         return f"{column} IN (SELECT rowid FROM search WHERE search MATCH :{param})"
 
     def text_query(self, words: Iterable[str]) -> str:
-        """Return the full-text query for records that contain all of the words."""
-        return " ".join(f'"{word}"' for word in words)
+        """Return the full-text query for records that contain all of the words, or words that begin with them."""
+        return " ".join(f'"{word}"{"*" if is_prefix(word) else ""}' for word in words)
 
     def close(self) -> None:
         self._db.close()

@@ -60,16 +60,13 @@ def find_records(root: str, known: Iterable[str] = ()) -> Iterator[str]:
             yield folder
             continue
         pending += sorted(
-            (
-                entry.path
-                for entry in entries
-                if not entry.name.startswith(".")
-                and entry.name not in _SKIPPED
-                and entry.is_dir(follow_symlinks=False)
-                and _is_storable_path(entry.path)
-            ),
-            reverse=True,
+            (entry.path for entry in entries if entry.path in known or _may_hold_records(entry)), reverse=True
         )
+
+
+def _may_hold_records(entry: os.DirEntry[str]) -> bool:
+    hidden = entry.name.startswith(".") or entry.name in _SKIPPED
+    return not hidden and entry.is_dir(follow_symlinks=False) and _is_storable_path(entry.path)
 
 
 def _is_storable_path(path: str) -> bool:
@@ -89,12 +86,24 @@ def _looks_like_record(names: set[str]) -> bool:
     return INFO in names or ("cfg.toml" in names and bool(names & _OLD_MARKS))
 
 
-def synchronize(store: Store, roots: Sequence[Path], *, progress: Progress | None = None) -> Changes:
-    """Update the index for all records below `roots`. Records elsewhere stay in the index while they exist."""
+def synchronize(
+    store: Store, roots: Sequence[Path], *, only: tuple[str, ...] = (), progress: Progress | None = None
+) -> Changes:
+    """Update the index for all records below `roots`. Records elsewhere stay in the index while they exist.
+
+    `only` restricts the search for changes to records whose name begins with one of these texts; apart from them, only
+    new, deleted and running records are updated. This takes half the time if there are thousands of records.
+    """
     site = store.site
     rows = store.query("SELECT path, stamp, status FROM records WHERE site = :site", {"site": site})
     known = {path: (stamp, status) for path, stamp, status in rows}
-    stamps = {path: stamp_of(path) for root in roots for path in find_records(os.path.abspath(root), known)}
+
+    def look(path: str) -> str:
+        stamp, status = known.get(path, ("", "running"))
+        is_skipped = only and status != "running" and not os.path.basename(path).startswith(only)
+        return stamp if is_skipped else stamp_of(path)
+
+    stamps = {path: look(path) for root in roots for path in find_records(os.path.abspath(root), known)}
     stamps |= {path: stamp_of(path) for path in known if path not in stamps}
     changed = [path for path, stamp in stamps.items() if stamp and known.get(path, ("",))[0] != stamp]
     gone = [path for path in known if not stamps[path]]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 # Chinese, Japanese and Korean characters are indexed one by one and in pairs, so that any two-character word is found
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_TOKEN = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
-_CJK_TOKEN = re.compile(f"[{_CJK}]")
+_WORD = re.compile(r"[^\W_]+")
+SHORTEST_PREFIX = 3  # letters of a term that matches longer words too
 MAX_TERMS, MAX_SIZE = 20_000, 200_000  # terms and characters per record; PostgreSQL stores at most 1 MiB
 LONGEST = 64  # characters of a term
 
@@ -21,8 +21,8 @@ def split_words(text: str) -> list[str]:
     """
     found: dict[str, None] = {}
     size = 0
-    for match in _TOKEN.finditer(text.lower()):
-        for term in _split_token(match[0]):
+    for token in _tokens(text):
+        for term in _split_token(token):
             if term not in found:
                 found[term] = None
                 size += len(term)
@@ -31,8 +31,26 @@ def split_words(text: str) -> list[str]:
     return list(found)[:MAX_TERMS]
 
 
+def _tokens(text: str) -> Iterator[str]:
+    """Yield the words of a text, and its runs of Chinese, Japanese or Korean characters."""
+    for match in _WORD.finditer(text.lower()):
+        if match[0].isascii():
+            yield match[0]
+        else:  # the pattern is compiled when it is needed: that takes milliseconds
+            yield from re.findall(rf"[{_CJK}]+|[^{_CJK}]+", match[0])
+
+
+def is_cjk(term: str) -> bool:
+    return not term.isascii() and re.match(f"[{_CJK}]", term) is not None
+
+
+def is_prefix(term: str) -> bool:
+    """Return whether a term also matches longer words: `adam` matches `AdamW`, but `10` does not match `100`."""
+    return len(term) >= SHORTEST_PREFIX and term.isalpha() and not is_cjk(term)
+
+
 def _split_token(token: str) -> Iterator[str]:
-    if not _CJK_TOKEN.match(token):
+    if not is_cjk(token):
         yield token[:LONGEST]
         return
     for place, letter in enumerate(token):
@@ -48,8 +66,8 @@ def query_terms(text: str) -> list[str]:
     (['焦点', '点损', '损失'], ['失'], ['focal', 'loss'])
     """
     found: list[str] = []
-    for token in _TOKEN.findall(text.lower()):
-        if _CJK_TOKEN.match(token) and len(token) > 1:
+    for token in _tokens(text):
+        if is_cjk(token) and len(token) > 1:
             found += [token[place : place + 2] for place in range(len(token) - 1)]
         else:
             found.append(token[:LONGEST])

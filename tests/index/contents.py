@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from alchemy.index.record_index import RecordIndex
@@ -15,7 +14,7 @@ def read_contents(**options: Any) -> dict[str, Any]:
         configs, metrics = index.config(rows), index.metrics(rows)
         found = {}
         for row in rows:
-            values = {name: value for name, value in asdict(row).items() if name != "id"}
+            values = {name: value for name, value in row._asdict().items() if name != "id"}
             curves = {name: index.curves.read(row, name) for name in metrics[row.id]}
             found[row.path] = values, configs[row.id], metrics[row.id], curves, index.curves.read_clock(row, "epoch")
         words = {word: sorted(row.path for row in index.query(f'"{word}"')) for word in ("demo", "focal", "损失")}

@@ -42,6 +42,28 @@ def test_records_appear_change_and_vanish(project: Path) -> None:
     assert changes() == Changes(removed=1)
 
 
+def test_named_records(project: Path) -> None:
+    """If only some records are needed, changes to others may wait, but not new, deleted or running ones."""
+    first, second, third, running = (project / write_run(project, number, {"dev/f1": 0.5}) for number in range(4))
+    pid = os.getpid()
+    change_info(running, status="running", pid=pid, pid_started=process_start(pid), host=os.uname().nodename)
+    changes()
+    for folder in (first, second, running):
+        set_purpose(folder, "why not")
+    shutil.rmtree(third)
+    fourth = write_run(project, 4, {})
+    with RecordIndex.open(names=[second.name[:16]]) as index:
+        assert index.changes.added == index.changes.removed == 1
+        assert {row.name: row.purpose for row in index.query()}.items() >= {
+            second.name: "why not",
+            running.name: "why not",
+        }.items()
+        assert index.find(fourth).name == fourth
+    for name in ("last", "best(dev/f1)", str(first)):
+        with RecordIndex.open(names=[name]) as index:
+            assert index.find(str(first)).purpose == "why not"
+
+
 def test_a_copy_that_keeps_its_times_is_noticed(project: Path) -> None:
     """As with `rsync -a`: the folder and all files have the times of the original."""
     here = project / write_run(project, 0, {"dev/f1": 0.5})

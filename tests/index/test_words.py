@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alchemy.analysis.text_matches import find_matches
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.words import LONGEST, MAX_SIZE, MAX_TERMS, query_terms, split_words
 from alchemy.records.readme import set_purpose
@@ -70,3 +72,18 @@ def test_the_databases_find_words_in_any_script(project: Path) -> None:
     with RecordIndex.open() as index:
         found = {word: [Path(row.path) for row in index.query(f'"{word}"')] for word in words}
     assert found == {word: [folder] for word, folder in folders.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [("adam", True), ("ada", True), ("ad", False), ("damw", False), ("10", False), ("100", True), ("müll", True)],
+)
+def test_the_beginning_of_a_word_is_enough(project: Path, text: str, is_found: bool) -> None:
+    set_purpose(project / write_run(project, 0, {}), "Müllers AdamW, 100 epochs")
+    with RecordIndex.open() as index:
+        rows = index.query(f'"{text}"')
+        assert len(rows) == is_found
+        matches = find_matches(index, rows, text)
+    for match in (match for found in matches.values() for match in found if match.where == "purpose"):
+        ((start, end),) = match.spans
+        assert match.text[start:end].lower() == text
