@@ -33,9 +33,10 @@ def _main(args: argparse.Namespace) -> int:
         try:
             rows = choose_records(index, [name for name in args.records if not name.startswith("+")], args.filter)
         except AlchemyError as error:
-            if added or removed or len(args.records) < 2:
+            if added or removed or len(args.records) < (1 if args.filter else 2):
                 raise
-            raise AlchemyError(str(error), hint=f"to add a tag, write +{args.records[-1]}") from error
+            found = error.problem.message if args.filter else str(error)
+            raise AlchemyError(found, hint=f"to add a tag, write +{args.records[-1]}") from error
         ids = index.shorten_ids(rows)
     changed = bool(added or removed)
     tags = {row: set_tags(row.folder, added, removed) if changed else read_readme(row.folder).tags for row in rows}

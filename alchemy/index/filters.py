@@ -316,6 +316,15 @@ class _Parser:
         return BadFilter(self._text, self._at if place is None else place, message, hint)
 
 
+def looks_like_filter(text: str) -> bool:
+    """Return whether a text that is not the name of a record is probably a filter.
+
+    >>> looks_like_filter("lr=0.1"), looks_like_filter("status:failed"), looks_like_filter("last~2")
+    (True, True, False)
+    """
+    return any(sign in text for sign in "=<>:")
+
+
 def parse_time(text: str) -> float:
     """Parse a date such as `2026-11-01`, a time, or an age such as `-7d`; return seconds since the epoch."""
     if age := _AGE.fullmatch(text):
