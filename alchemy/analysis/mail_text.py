@@ -20,27 +20,29 @@ from alchemy.records.symlinks import path_inside
 
 LOG_LINES, TRACE_LINES, OTHERS = 10, 24, 20
 LONGEST_LINE = 300  # characters
+_CHAINED = ("direct cause of the following exception:", "another exception occurred:")  # end a traceback, one follows
 MOST_NUMBERS = 12
 
 
 def describe_mails(mails: Sequence[Mail], numbers: Mapping[str, float]) -> str:
     """Describe the newest of several mails with the same cause in full, and list the others."""
     mail, *others = mails
-    row = mail.row
+    row, ended_early = mail.row, mail.row.status != "finished"
     lasted = f" after {format_duration(row.seconds)}" if row.seconds is not None else ""
     fields = {
         "record": shorten_path(row.path),
-        "purpose": " ".join(row.purpose.split()),
+        "purpose": _cut(" ".join(row.purpose.split())),
         "when": f"{format_time(mail.when)}{lasted}" + (f" on {row.host}" if row.host else ""),
-        "cause": "" if row.status == "finished" else mail.cause,  # a result is in the subject
-        "reason": "" if row.reason in mail.cause else row.reason,
+        "reason": (row.reason or mail.cause) if ended_early else "",
         "numbers": ", ".join(f"{name} {format_number(numbers[name])}" for name in list(numbers)[:MOST_NUMBERS]),
-        "again": "" if row.status == "finished" else repeat_command(row),
+        "again": repeat_command(row) if ended_early else "",
         "resume": resume_command(row),
     }
-    parts = [mail.subject, "\n".join(f"{name + ':':<9}{_cut(text)}" for name, text in fields.items() if text)]
-    if row.status != "finished":
-        parts += _describe_files(row.folder, row.status)
+    # the reason contains the cause, which the traceback need not repeat
+    parts = [mail.title if ended_early else mail.subject]
+    parts.append("\n".join(f"{name + ':':<9}{text}" for name, text in fields.items() if text))
+    if ended_early:
+        parts += _describe_files(row.folder, row.status, fields["reason"])
     if others:
         named = [f"  {other.row.name}  {format_time(other.when)}  {_cut(other.cause)}" for other in others[:OTHERS]]
         more = [f"  .. and {len(others) - OTHERS} more"] if len(others) > OTHERS else []
@@ -64,12 +66,15 @@ def write_digest(groups: Sequence[MailGroup]) -> tuple[str, str]:
     return f"{subject}: {', '.join(tags)}", "\n\n".join(parts)
 
 
-def _describe_files(folder: Path, status: str) -> list[str]:
+def _describe_files(folder: Path, status: str, reason: str) -> list[str]:
     before, logged = split_log(read_log_end(folder))
+    while logged and before.rstrip().endswith(_CHAINED):
+        before, earlier = split_log(before)
+        logged = f"{earlier}\n\n{logged}"
     trace = read_traceback(folder) if status == "failed" else ""
     parts = []
-    if trace:
-        parts.append(_block("end of the traceback:", _end_of(trace)))
+    if frames := _end_of(trace, reason):
+        parts.append(_block("end of the traceback:", frames))
     lines = (before if trace and logged else before + logged).splitlines()[-LOG_LINES:]
     return [*parts, _block(f"last lines of {shorten_path(str(folder / 'run.log'))}:", lines)] if lines else parts
 
@@ -94,9 +99,16 @@ def _read(folder: Path, name: str) -> dict[str, object]:
         return {}
 
 
-def _end_of(trace: str) -> list[str]:
-    """Return the last lines of a traceback, without the lines that only mark a part of the line above."""
-    return [line for line in trace.splitlines() if line.strip(" ^~") or not line.strip()][-TRACE_LINES:]
+def _end_of(trace: str, reason: str = "") -> list[str]:
+    """Return the last lines of a traceback, without marks below a line, and without a message that `reason` contains.
+
+    >>> _end_of('  File "a.py", line 1, in f\\n    x\\n    ^\\nmy.Error: bad\\n', "Error: bad; in epoch 1")
+    ['  File "a.py", line 1, in f', '    x']
+    """
+    lines = [line for line in trace.splitlines() if line.strip(" ^~") or not line.strip()]
+    while lines and not lines[-1].startswith(" ") and (lines[-1].partition(": ")[2] or lines[-1]) in reason:
+        lines.pop()
+    return lines[-TRACE_LINES:]
 
 
 def _block(title: str, lines: Sequence[str]) -> str:

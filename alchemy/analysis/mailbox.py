@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from alchemy.analysis.mail_marks import MailMarks
@@ -15,7 +15,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import read_table
 from alchemy.index.metric_direction import find_minimizing
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row
+from alchemy.index.row import Row, fold_key
 from alchemy.index.value_format import format_number
 from alchemy.records.failure import LARGEST_MAIL, MAIL
 from alchemy.records.metrics_file import MACHINE_PREFIXES
@@ -33,7 +33,8 @@ class Mail:
 
     id: str  # record, generation and kind: stays the same when the index is rebuilt
     kind: str
-    subject: str
+    title: str  # kind and tag
+    subject: str  # the title and the cause
     when: float
     row: Row
     cause: str  # why the run ended early, or the new best value
@@ -41,7 +42,7 @@ class Mail:
 
 
 class MailGroup(NamedTuple):
-    """Mails with the same cause, or of the same kind and tag, newest first; `number` is its place in the mailbox."""
+    """Mails with the same cause, or of the same setting, newest first; `number` is its place in the mailbox."""
 
     number: int
     mails: list[Mail]
@@ -123,13 +124,20 @@ def derive_mails(index: RecordIndex) -> Iterator[Mail]:
     rows = [row for row in index.query() if row.kind in RECORD_KINDS and row.status in ENDED]
     for row in rows:
         cause = row.cause if row.status != "finished" else _best_text(row)
-        by_cause = row.status in BY_CAUSE
-        group = (row.status, row.signature) if by_cause else (row.status, row.kind, row.tag)
-        yield _write(row, row.status, cause, group)
+        yield _write(row, row.status, cause, (row.status, *_find_group(row)))
     lower = find_minimizing(index, rows)
     for row, former in find_new_bests(rows, lower):
         text = f"{_best_text(row)}, before {format_number(former)}"
         yield _write(row, NEW_BEST, text, (NEW_BEST, row.tag, row.best_metric))
+
+
+def _find_group(row: Row) -> tuple[str, ...]:
+    """Return what runs on the same line have in common; finished runs may differ only in their seed."""
+    if row.status in BY_CAUSE:
+        return (row.signature,)
+    if row.status == "finished":
+        return fold_key(row.id, row.kind, row.fold_hash, row.code_hash)
+    return row.kind, row.tag
 
 
 def find_new_bests(rows: Iterable[Row], lower: Mapping[int, bool]) -> Iterator[tuple[Row, float]]:
@@ -155,16 +163,16 @@ def find_former_best(index: RecordIndex, path: str, metric: str, value: float) -
     if path not in found:
         return None
     own, rows = found.pop(path), [row for row in found.values() if row.status in ENDED]
-    last = replace(own, status="finished", best_metric=metric, best_value=value, ended=math.inf)
+    last = own._replace(status="finished", best_metric=metric, best_value=value, ended=math.inf)
     lower = find_minimizing(index, [*rows, last])
     return next((former for row, former in find_new_bests([*rows, last], lower) if row.path == path), None)
 
 
 def _write(row: Row, kind: str, cause: str, group: tuple[str, ...]) -> Mail:
-    name = f"{row.tag} ({row.kind})" if row.kind != "train" else row.tag
-    subject = f"{kind}: {name}: {cause}" if cause else f"{kind}: {name}"
+    title = f"{kind}: {row.tag}" + (f" ({row.kind})" if row.kind != "train" else "")
+    subject = f"{title}: {cause}" if cause else title
     mail_id = f"{row.name}:{row.gen}:{kind.replace(' ', '-')}"
-    return Mail(mail_id, kind, subject, _when(row), row, cause, group)
+    return Mail(mail_id, kind, title, subject, _when(row), row, cause, group)
 
 
 def _when(row: Row) -> float:

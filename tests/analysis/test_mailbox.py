@@ -162,7 +162,8 @@ def test_the_text_of_a_failure_says_why_and_how_to_repeat_it(add, tmp_path):
     (folders[1] / "state" / "last").mkdir(parents=True)
     text = describe_mails(mailbox().groups[0].mails, {"dev/f1": 0.5})
     for part in (
-        "failed: demo: ValueError: bad 1 (model.py:forward)\n",
+        "failed: demo\n",
+        "reason:  ValueError: bad 1 (model.py:forward)\n",
         f"record:  records/{folders[1].name}\n",
         "numbers: dev/f1 0.5\n",
         "again:   cd '/my project' && alchemy run a.toml\n",
@@ -172,6 +173,25 @@ def test_the_text_of_a_failure_says_why_and_how_to_repeat_it(add, tmp_path):
         f"1 more like this:\n  {folders[0].name}",
     ):
         assert part in text
+
+
+def test_the_cause_is_shown_once_and_the_reason_in_full(add):
+    note = f"in epoch 1/3, samples {', '.join(map(str, range(200)))}"
+    first = TRACE.format(n=0).replace("bad 0", "first")
+    chained = "The above exception was the direct cause of the following exception:"
+    trace = f"{first}\n{chained}\n\n{TRACE.format(n=7)}{note}"
+    folder = add(0, status="failed", trace=trace, changes={"reason": f"ValueError: bad 7; {note}"})
+    (folder / "run.log").write_text(f"12:00 begin\n{trace}\n\n12:02 end\n")
+    text = describe_mails(mailbox().groups[0].mails, {})
+    assert text.count("bad 7") == 1
+    assert f"reason:  ValueError: bad 7; {note}\n" in text
+    assert text.endswith("run.log:\n  12:00 begin")  # the log is shown up to the traceback
+
+
+def test_finished_runs_on_a_line_differ_only_in_their_seed(add):
+    for number, (lr, seed) in enumerate([(0.1, 1), (0.2, 1), (0.1, 2)]):
+        add(number, config={"lr": lr}, seed=seed)
+    assert [[mail.row.seed for mail in group.mails] for group in mailbox().groups] == [["2", "1"], ["1"]]
 
 
 # -- marks

@@ -48,7 +48,7 @@ def test_what_failed_and_why_takes_two_commands(mail):
     ]
     code, text = mail("show", "3")
     assert code == 0
-    assert text.startswith("failed: demo: ValueError: bad \\u001b[31m (model.py:forward)\n")
+    assert text.startswith("failed: demo\n") and "reason:  ValueError: bad \\u001b[31m (model.py:forward)\n" in text
     assert "again:   alchemy run a.toml" in text
     assert '    File "/p/src/model.py", line 3, in forward' in text
     assert "1 more like this" in text
