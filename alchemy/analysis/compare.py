@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from alchemy.analysis.groups import RunGroup, changed_keys, fold_seeds
+from alchemy.analysis.groups import REPEATED, RunGroup, changed_keys, fold_seeds
 from alchemy.analysis.statistics import Difference, paired_test, welch_test
 from alchemy.errors import AlchemyError
 from alchemy.index.filters import FUNCTIONS
@@ -99,9 +98,7 @@ def _find_caveats(index: RecordIndex, group: RunGroup) -> list[str]:
         notes.append(f"the runs of {group.label} differ in more than their seed: {', '.join(keys[:5]) or 'code'}")
     repeated = len(group.rows) - len(keep_latest(group.rows))
     if repeated:
-        notes.append(
-            f"{group.label}: {format_count(repeated, 'run')} left out, since a later run has the same config and seed"
-        )
+        notes.append(f"{group.label}: {format_count(repeated, 'run')} {REPEATED}")
     statuses = Counter(row.status for row in group.rows if row.status != "finished")
     notes += [
         f"{group.label}: {format_count(count, 'run')} {status or 'unknown'}" for status, count in statuses.items()
@@ -137,7 +134,7 @@ def _values_of(
     group: RunGroup, tables: Mapping[int, Mapping[str, Mapping[str, Any]]], name: str, key: str
 ) -> list[tuple[Row, float]]:
     values = [(row, tables[row.id].get(name, {}).get(key)) for row in group.rows]
-    return [(row, value) for row, value in values if value is not None and math.isfinite(value)]
+    return [(row, value) for row, value in values if value is not None]
 
 
 def _test(one: Sequence[tuple[Row, float]], other: Sequence[tuple[Row, float]], confidence: float) -> Difference | None:
@@ -145,12 +142,9 @@ def _test(one: Sequence[tuple[Row, float]], other: Sequence[tuple[Row, float]], 
     if min(len(one), len(other)) < 2:
         return None
     ours, others = ({row.seed or str(row.id): value for row, value in group} for group in (one, other))
-    try:
-        if ours.keys() == others.keys() and len(ours) == len(one) == len(other):
-            return paired_test(list(ours.values()), [others[seed] for seed in ours], confidence)
-        return welch_test([value for _, value in one], [value for _, value in other], confidence)
-    except OverflowError:  # values near the limit of a float
-        return None
+    if ours.keys() == others.keys() and len(ours) == len(one) == len(other):
+        return paired_test(list(ours.values()), [others[seed] for seed in ours], confidence)
+    return welch_test([value for _, value in one], [value for _, value in other], confidence)
 
 
 def _is_lower_better(index: RecordIndex, groups: Sequence[RunGroup], metric: str) -> bool:
@@ -168,7 +162,7 @@ def _judge(row: MetricRow, place: int, groups: Sequence[RunGroup], lower: bool, 
         return f"{b} has no value of {row.name}"
     if test is None:
         single = [label for label, values in ((a, row.values[0]), (b, row.values[place])) if len(values) < 2]
-        what = f"{' and '.join(single)} {'have' if len(single) > 1 else 'has'} 1 run" if single else "values too large"
+        what = f"{' and '.join(single)} {'have' if len(single) > 1 else 'has'} 1 run"
         moved = f"{b} - {a} = {_signed(mean - base)}"
         return f"{row.name}: {moved}, but no statement is possible: {what}; run more seeds, for example --seeds 1,2,3"
     over = (
@@ -176,21 +170,16 @@ def _judge(row: MetricRow, place: int, groups: Sequence[RunGroup], lower: bool, 
         if test.paired
         else f"Welch's test, {test.counts[0]} and {test.counts[1]} runs"
     )
-    evidence = f"p {_format_p(test.p)}, {over}"
     if test.mean == 0 and test.error == 0:
         return f"{a} and {b} have the same {row.name} ({over})"
+    low, high = (test.low, test.high) if test.mean > 0 or test.p >= 1 - confidence else (-test.high, -test.low)
+    interval = f"{confidence * 100:g} % interval {_brief(low)} .. {_brief(high)}"
+    evidence = f"(standard error {_brief(test.error)}, {interval}, p {_format_p(test.p)}, {over})"
     if test.p >= 1 - confidence:
-        text = f"{_signed(test.mean)} ± {_brief(test.error)}, {_interval(test.low, test.high, confidence)}, {evidence}"
-        return f"no clear difference between {a} and {b} on {row.name}: {text}; it is within the noise of the seeds"
-    improved = (test.mean < 0) == lower
-    better, worse = (b, a) if improved else (a, b)
-    low, high = (test.low, test.high) if test.mean > 0 else (-test.high, -test.low)
-    amount = f"{_brief(abs(test.mean))} ± {_brief(test.error)}"
-    return f"{better} is better than {worse} on {row.name} by {amount} ({_interval(low, high, confidence)}, {evidence})"
-
-
-def _interval(low: float, high: float, confidence: float) -> str:
-    return f"{confidence * 100:g} % interval {_brief(low)} .. {_brief(high)}"
+        what = f"{_signed(test.mean)} {evidence} is within the noise of the seeds"
+        return f"no clear difference between {a} and {b} on {row.name}: {what}"
+    better, worse = (b, a) if (test.mean < 0) == lower else (a, b)
+    return f"{better} is better than {worse} on {row.name} by {_brief(abs(test.mean))} {evidence}"
 
 
 def _format_p(p: float) -> str:

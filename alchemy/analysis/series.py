@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from alchemy.analysis.axes import Axis, fit_axis
-from alchemy.analysis.groups import changed_keys, fold_seeds
+from alchemy.analysis.groups import REPEATED, changed_keys, fold_seeds
 from alchemy.errors import AlchemyError
 from alchemy.index.curves import Bucket
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row
+from alchemy.index.row import Row, keep_latest
 from alchemy.index.value_format import format_count
 
 X_AXES = ("update", "epoch", "time")
@@ -76,13 +77,15 @@ def build_plot(
     """Build a panel for each group of metrics. Runs that differ only in their seed become one curve, unless `each`."""
     if not 0 <= smooth < 1:
         raise AlchemyError(f"smoothing must be at least 0 and below 1, got {smooth}", hint="0.9 is strong")
-    groups = [[row] for row in dict.fromkeys(rows)] if each else fold_seeds(rows)
+    groups = [[row] for row in dict.fromkeys(rows)] if each else list(map(keep_latest, fold_seeds(rows)))
     if len(groups) > MAX_LINES:
         hint = "use a narrower filter"
         raise AlchemyError(f"{len(groups)} curves are too many for a plot, at most {MAX_LINES} are shown", hint=hint)
     labels = _label(index, groups)
     read = _Reader(index, x)
-    panels, notes = [], []
+    panels: list[Panel] = []
+    repeated = 0 if each else len(set(rows)) - sum(map(len, groups))
+    notes = [f"{format_count(repeated, 'run')} {REPEATED}"] if repeated else []
     for names in metrics:
         lines = []
         for name in names:
@@ -99,9 +102,9 @@ def build_plot(
         panels.append(Panel(", ".join(names), lines))
     unit = _scale_time(panels) if x == "time" else ""
     hidden = sum(value <= 0 for panel in panels for line in panel.lines for value in line.ys) if log else 0
-    notes += [f"{hidden} values at or below 0 are not shown on the logarithmic axis"] if hidden else []
+    notes += [f"not shown on the logarithmic axis: {format_count(hidden, 'value')} at or below 0"] if hidden else []
     gaps = sum(not math.isfinite(value) for panel in panels for line in panel.lines for value in line.ys)
-    notes += [f"{gaps} values are not finite and leave a gap"] if gaps else []
+    notes += [f"not finite, shown as a gap: {format_count(gaps, 'value')}"] if gaps else []
     return Plot(panels, f"time ({unit})" if unit else x, log, notes)
 
 
@@ -118,8 +121,9 @@ def _label(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> list[str]:
         parts = [] if same_tag else [group[0].tag]
         parts += [f"{key.rpartition('.')[2]}={values[place]}" for key, values in keys if values[place] is not None]
         texts.append(" ".join(parts))
+    counts = Counter(texts)
     for place, group in enumerate(groups):
-        if not texts[place] or texts.count(texts[place]) > 1:
+        if not texts[place] or counts[texts[place]] > 1:
             texts[place] = f"{texts[place]} {names[group[0].id]}".strip()
     several = any(len(group) > 1 for group in groups)
     labels = [

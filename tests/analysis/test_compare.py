@@ -37,7 +37,7 @@ def test_a_clear_difference_over_matching_seeds(project: Path) -> None:
     found = compare()
     assert found.config == {"optim.lr": ["0.1", "0.2"]}
     (verdict,) = found.verdicts
-    assert verdict.startswith("B is better than A on dev/f1 by 0.03 ± ")
+    assert verdict.startswith("B is better than A on dev/f1 by 0.03 (standard error ")
     assert verdict.endswith("p < 0.0001, paired over 3 seeds)")
     assert not found.notes
 
@@ -46,8 +46,8 @@ def test_other_seeds_are_compared_with_welch_and_noise_is_called_noise(project: 
     write_group(project, 0.1, {1: 0.80, 2: 0.90, 3: 0.70})
     write_group(project, 0.2, {4: 0.81, 5: 0.93})
     (verdict,) = compare().verdicts
-    assert verdict.startswith("no clear difference between A and B on dev/f1: +0.07 ± ")
-    assert "Welch's test, 3 and 2 runs; it is within the noise of the seeds" in verdict
+    assert verdict.startswith("no clear difference between A and B on dev/f1: +0.07 (standard error ")
+    assert "Welch's test, 3 and 2 runs) is within the noise of the seeds" in verdict
 
 
 @pytest.mark.parametrize(("metric", "config"), [("dev/loss", {}), ("dev/x", {"checkpoint": {"mode": "min"}})])
@@ -57,7 +57,7 @@ def test_lower_is_better_by_name_or_by_config(project: Path, metric: str, config
     for folder in project.glob("2026*"):
         change_info(folder, best={"metric": metric, "value": 0.1, "update": 2})
     (verdict,) = compare().verdicts
-    assert verdict.startswith(f"B is better than A on {metric} by 0.0999 ± ")
+    assert verdict.startswith(f"B is better than A on {metric} by 0.0999 (standard error ")
 
 
 def test_one_run_allows_no_statement(project: Path) -> None:

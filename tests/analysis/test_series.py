@@ -51,6 +51,24 @@ def test_seeds_become_a_mean_with_a_band(project: Path) -> None:
     assert [line.runs for line in build("tag:demo", "dev/f1", each=True).panels[0].lines] == [1, 1, 1]
 
 
+def test_a_repeated_run_counts_once_in_the_mean(project: Path) -> None:
+    for number, (seed, value) in enumerate([(1, 9.0), (2, 3.0), (1, 1.0)]):
+        write_curves(project, number, {"dev/f1": [value]}, seed=seed)
+    plot = build("tag:demo", "dev/f1")
+    (line,) = plot.panels[0].lines
+    assert (line.ys, line.runs, line.label) == ([2.0], 2, "demo (2 runs)")
+    assert plot.notes == ["1 run left out, since a later run has the same config and seed"]
+    plot = build("tag:demo", "dev/f1", each=True)
+    assert len({line.label for line in plot.panels[0].lines}) == 3 and not plot.notes
+
+
+def test_every_curve_of_a_setting_is_labeled_with_its_id(project: Path) -> None:
+    names = [write_curves(project, seed, {"dev/f1": [1.0]}, {"lr": 0.1}, seed=seed).name for seed in range(3)]
+    write_curves(project, 5, {"dev/f1": [9.0]}, {"lr": 0.2})
+    labels = [line.label for line in build("tag:demo", "dev/f1", each=True).panels[0].lines]
+    assert labels == [*(f"lr=0.1 {name[:19]}" for name in names), "lr=0.2"]
+
+
 def test_runs_that_log_at_other_updates_are_interpolated(project: Path) -> None:
     one = write_curves(project, 1, {"dev/f1": [1.0, 3.0]}, seed=1)
     write_curves(project, 2, {"dev/f1": [5.0]}, seed=2)
@@ -72,8 +90,8 @@ def test_metrics_share_a_panel_or_have_their_own(project: Path) -> None:
 def test_gaps_and_values_without_a_logarithm_are_noted(project: Path) -> None:
     write_curves(project, 1, {"dev/f1": [1.0, math.nan, 3.0, -1.0]})
     assert build("last", "dev/f1", log=True).notes == [
-        "1 values at or below 0 are not shown on the logarithmic axis",
-        "1 values are not finite and leave a gap",
+        "not shown on the logarithmic axis: 1 value at or below 0",
+        "not finite, shown as a gap: 1 value",
     ]
 
 
