@@ -14,7 +14,8 @@ from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import format_iso
 from alchemy.records.disk_usage import list_files, measure_usage
-from alchemy.records.failure import read_traceback
+from alchemy.records.failure import find_failed_updates, read_traceback
+from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.readme import read_readme
 from alchemy.records.status import try_read_info
@@ -64,12 +65,14 @@ def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
 
 
 def suggest_commands(row: Row, name: str) -> list[str]:
-    """Return the commands that are useful for a record: resume, test, plot."""
+    """Return the commands that are useful for a record and possible: resume, replay, test, plot."""
     name = shlex.quote(name)
-    has_weights = any((row.folder / folder).is_dir() for folder in ("state", "checkpt"))
+    has_weights = any((row.folder / path).exists() for path in ("checkpt/best", "state/best", "state/last"))
     found = []
-    if row.kind == "train" and row.status in ("stopped", "killed", "failed", "lost") and has_weights:
-        found.append(f"alchemy resume {name}")
+    if row.kind == "train" and row.status in ("stopped", "killed", "failed", "lost"):
+        found += [f"alchemy resume {name}"] if checkpoints(row.folder / "state") else []
+        updates = find_failed_updates(row.folder, row.reason) if (row.folder / LEDGER).is_file() else []
+        found += [f"alchemy replay {name} --update {updates[-1]}"] if row.status == "failed" and updates else []
     if row.status == "running":
         found += [f"alchemy stop {name}", f"alchemy open {name} --log"]
     if row.kind == "train" and has_weights and row.status != "running":

@@ -19,6 +19,7 @@ INNERMOST = 5  # frames in a signature: the outer ones depend on how a run was s
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):$", re.MULTILINE)
 _FRAME = re.compile(r'^[> ] +File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 _PLACE_NOTE = re.compile(r"^(?:in epoch|in update|while evaluating|the first to fail|to inspect it)\b")
+_UPDATE = re.compile(r"\bupdate (\d{1,12}), step")
 _LIBRARY = re.compile(r"^<|[/\\](?:alchemy|site-packages|dist-packages|lib[/\\]python3[\d.]*)[/\\]")
 # what differs between runs that fail for the same reason; longer patterns first
 _VARYING = (
@@ -81,6 +82,12 @@ def split_log(log: str) -> tuple[str, str]:
     frames = [match.end() for match in _FRAME.finditer(log, starts[-1])]
     end = log.find("\n\n", frames[-1] if frames else starts[-1])
     return log[: starts[-1]], log[starts[-1] : end if end >= 0 else len(log)].rstrip()
+
+
+def find_failed_updates(folder: Path, reason: str) -> list[int]:
+    """Return the updates in which a run failed, based on the files in `bad` and the reason in its record."""
+    left = [path.stem[1:] for path in (folder / "bad").glob("u*.json")]
+    return sorted({int(update) for update in left + _UPDATE.findall(reason) if update.isdecimal()})
 
 
 def normalize_message(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from alchemy.checkpoint.manifest import WHOLE, checkpoints, parse_name, read_man
 from alchemy.checkpoint.manifest import verify as why_invalid
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
+from alchemy.records.failure import find_failed_updates
 from alchemy.records.ledger import NAME, read_ledger
 from alchemy.records.metrics_file import read_metrics
 from alchemy.records.status import read_info, refuse_running
@@ -24,7 +24,7 @@ def check_replayable(folder: Path, update: int) -> None:
         raise AlchemyError(f"{folder} has neither training states nor a ledger", hint=hint)
     last = _find_last_update(folder)
     failed = [
-        number for number in _find_failed_updates(folder, info["reason"]) if number > last
+        number for number in find_failed_updates(folder, info["reason"]) if number > last
     ]  # the other updates succeeded after the run was resumed
     # an unfinished run may have failed in the update after the last recorded one
     end = max([last + (info["status"] != "finished"), *failed])
@@ -45,12 +45,6 @@ def _find_last_update(folder: Path) -> int:
     rows = [*(row for _, row in read_ledger_rows(folder)), *series]
     states = [parse_name(path)[0] for path in checkpoints(folder / "state")]
     return max([0, *states, *(row["update"] for row in rows)])
-
-
-def _find_failed_updates(folder: Path, reason: str) -> list[int]:
-    """Return the updates in which a run failed, based on the files in `bad` and the reason in its record."""
-    left = [path.stem[1:] for path in (folder / "bad").glob("u*.json")]
-    return sorted({int(update) for update in left + re.findall(r"update (\d+), step", reason) if update.isdecimal()})
 
 
 def find_state_before(folder: Path, update: int) -> Path | None:

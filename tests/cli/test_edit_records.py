@@ -39,6 +39,9 @@ def test_several_records_are_tagged_by_a_filter(record: Path, capsys) -> None:
     ("words", "message"),
     [
         (["last", "paper"], "to add a tag, write +paper"),
+        (["--filter", "lr=0.1", "paper"], "to add a tag, write +paper"),
+        (["lr=0.1", "paper"], "write --filter lr=0.1; to add a tag, write +paper"),
+        (["dev/f1>0.2", "+paper"], "to select records with a filter, write --filter 'dev/f1>0.2'"),
         (["+paper"], "pass records or --filter"),
         (["last", "--filter", "x", "+a"], "pass records or --filter"),
         (["--filter", "status:failed", "+a"], "no training run matches 'status:failed'"),

@@ -33,7 +33,7 @@ def test_one_screen_about_a_run(records: Path, capsys) -> None:
     add_note(record, "yes")
     git = {"commit": "3fa2" * 10, "branch": "main", "dirty": True}
     change_info(record, git=git, variant="tiny", delta={"model.hidden": 4}, cmd=["/x/bin/alchemy", "run", "a b.toml"])
-    (record / "state").mkdir()
+    (record / "state" / "last").mkdir(parents=True)
     shown = run(capsys, "show", "last~0")
     for text in (
         "demo: finished", str(record), "Does it help?", "tags: paper",
@@ -53,10 +53,28 @@ def test_one_screen_about_a_run(records: Path, capsys) -> None:
 def test_a_failure_shows_its_traceback_and_how_to_resume(records: Path, capsys) -> None:
     record = records / write_run(records, 1, {"dev/f1": 0.5})
     fail(record)
-    (record / "state").mkdir()
+    (record / "state" / "u4").mkdir(parents=True)
     shown = run(capsys, "show", "last")
     assert "return 焦点(x)\n  ValueError: 形状不一致" in shown
-    assert "alchemy resume 2026-03-01_13-00-00" in shown
+    assert "alchemy resume 2026-03-01_13-00-00" in shown and "alchemy test" not in shown
+
+
+def test_a_failed_run_without_checkpoints_can_only_be_replayed(records: Path, capsys) -> None:
+    record = records / write_run(records, 1, {})
+    fail(record)
+    (record / "checkpt").mkdir()
+    change_info(record, reason="ValueError: 形状不一致; in epoch 1/2, update 7, step 6, samples 3, 5")
+    assert "alchemy replay" not in run(capsys, "show", "last")  # nothing says which samples it had seen
+    (record / "ledger.jsonl").write_text("")
+    data = json.loads(run(capsys, "show", "last", "--json"))
+    assert [text for text in data["next"] if "plot" not in text] == ["alchemy replay 2026-03-01_13-00-00 --update 7"]
+
+
+@pytest.mark.parametrize("words", [["show", "best"], ["diff", "best", "last"], ["tag", "best()", "+x"]])
+def test_best_needs_a_metric(records: Path, capsys, words: list[str]) -> None:
+    write_run(records, 1, {"dev/f1": 0.5})
+    assert "record not found: 'best" in (shown := run(capsys, *words, code=2))
+    assert "write 'best(dev/f1)'" in shown
 
 
 def test_records_that_are_damaged_or_old_are_shown(records: Path, capsys) -> None:
