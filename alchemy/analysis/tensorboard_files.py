@@ -87,17 +87,24 @@ def _read_rows(record: Path) -> Iterator[tuple[int, float, list[tuple[str, float
 class EventRun:
     """A run in event files: values by step, with the time of each step, and the hyperparameters.
 
-    `started` is the time of the earliest event, which is usually the creation of the file.
+    `root` is the name of the folder that was imported, which usually contains several runs. `started` is the time of
+    the earliest event, which is usually the creation of the file.
     """
 
     folder: Path
-    name: str
+    root: str
     size: int = 0
     started: float = math.inf
     steps: dict[int, dict[str, float]] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     _plugins: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tag(self) -> str:
+        """The tag of the run among its hyperparameters, where `export_record` writes it, or the name of the root."""
+        tag = self.settings.get("tag")
+        return tag if isinstance(tag, str) and tag else self.root
 
     def add(self, event: Any) -> None:
         """Add the scalars and hyperparameters of an event; a later value of the same step wins."""
@@ -161,8 +168,7 @@ def read_event_run(root: Path, folder: Path, files: Iterable[Path]) -> EventRun:
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
 
-    inside = folder.relative_to(root).as_posix()
-    run = EventRun(folder, root.resolve().name if inside == "." else inside)
+    run = EventRun(folder, root.resolve().name)
     for path in files:
         if (shown := _decode(os.path.abspath(path))) != os.path.abspath(path):
             raise AlchemyError(f"{shown}: TensorBoard cannot read names that are not UTF-8", hint="rename it")
@@ -202,13 +208,13 @@ def create_record(run: EventRun, folder: Path) -> Path:
     started = run.started if math.isfinite(run.started) else 0.0
     first, last = _moment(started), _moment(max(run.times.values()))
     record = make_folder(folder, first.strftime("%Y-%m-%d_%H-%M-%S.%f"))
-    config = dumps({"tag": run.name, HPARAMS: run.settings} if run.settings else {"tag": run.name})
+    config = dumps({"tag": run.tag} | ({HPARAMS: run.settings} if run.settings else {}))
     purpose = f"imported from {_source(run)['path']}"
     info = FIELDS | {
         "format": FORMAT,
         "id": record.name,
         "kind": "import",
-        "tag": run.name,
+        "tag": run.tag,
         "purpose": purpose,
         "status": "finished",
         "reason": "",
@@ -229,7 +235,7 @@ def create_record(run: EventRun, folder: Path) -> Path:
                 values = {name: _plain(value) for name, value in run.steps[step].items()}
                 file.write(json.dumps(row | {"values": values}) + "\n")
         write_atomic(record / "cfg.toml", config)
-        write_atomic(record / "README.md", f"# {printable(run.name)}\n\n{printable(purpose)}\n")
+        write_atomic(record / "README.md", f"# {printable(run.tag)}\n\n{printable(purpose)}\n")
         write_atomic(record / INFO, json.dumps(info, ensure_ascii=False, indent=1) + "\n")
     except OSError as error:
         raise write_error(record, error) from error

@@ -70,7 +70,7 @@ def test_a_record_survives_the_way_to_tensorboard_and_back(project: Path, capsys
     rows = list(read_metrics(new / "metrics.jsonl"))
     assert [(row["update"], row["t"], row["values"]["dev/f1"]) for row in rows] == [(1, 0.5, 0.25), (2, 1.0, "inf")]
     info = read_info(new)
-    assert (info["kind"], info["status"], info["tag"]) == ("import", "finished", record.name)
+    assert (info["kind"], info["status"], info["tag"]) == ("import", "finished", "demo")
     with RecordIndex.open() as index:
         (row,) = index.query("kind:import lr=0.5")
         assert row.name == new.name and row.started == index.find(str(record)).started
@@ -100,9 +100,9 @@ def test_new_style_scalars_and_settings_are_read(project: Path) -> None:
             out.write(Event(wall_time=11 + step, step=step, summary=summary).SerializeToString())
     ((folder, files),) = find_event_runs(project / "logs")
     run = read_event_run(project / "logs", folder, files)
-    assert run.name == "train" and run.steps == {0: {"loss": 1.5}, 1: {"loss": 2.5}}
+    assert run.steps == {0: {"loss": 1.5}, 1: {"loss": 2.5}}
     assert run.settings == {"lr": 0.1, "name": "a\x1b", "big": True}
-    assert (create_record(run, project / "records") / "cfg.toml").read_text().startswith('tag = "train"')
+    assert (create_record(run, project / "records") / "cfg.toml").read_text().startswith('tag = "logs"')
 
 
 def test_a_folder_whose_name_is_not_text(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
