@@ -166,6 +166,8 @@ class _List(_Type):
         if not self.items:
             return "a list"
         item = self.items[0].base if isinstance(self.items[0], _Limited) else self.items[0]
+        if isinstance(item, _Table | _List):
+            return "a list of tables" if isinstance(item, _Table) else "a list of lists"
         return f"a list of {_DESCRIPTIONS.get(item.text, ('', f'{item.text} values'))[1]}"
 
     def schema(self) -> Schema:
@@ -287,6 +289,8 @@ def find_mismatches(name: str, value: object, annotation: str, default: str = ""
     [('period must be at least 1, not 0', '')]
     >>> find_mismatches("mode", "maxx", "Literal['max', 'min']")[0][1]
     "did you mean 'max'?"
+    >>> find_mismatches("rows", {"name": "a"}, "list[dict[str, Any]]")
+    [('rows must be a list of tables, not a table', 'write it as a list: [{ .. }]')]
     """
     if fits(value, annotation, default):
         return []
@@ -302,7 +306,7 @@ def find_mismatches(name: str, value: object, annotation: str, default: str = ""
         ]
         return list(dict.fromkeys(rows))
     for kind in _parse(annotation).walk():  # the container is valid, but one of its items is not
-        if isinstance(value, dict) and isinstance(kind, _Table) and kind.value:
+        if isinstance(value, dict) and isinstance(kind, _Table) and kind.value and not kind.fits(value):
             return [
                 row for key, item in value.items() for row in find_mismatches(f"{name}.{key}", item, kind.value.text)
             ]
@@ -340,7 +344,7 @@ def _suggest_fix(value: object, kind: _Type) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value in (0, 1) and kind.fits(True):
         return f"write {'true' if value else 'false'}"
     if not isinstance(value, list) and kind.fits([value]):
-        return f"write it as a list: [{value!r}]"
+        return f"write it as a list: [{'{ .. }' if isinstance(value, dict) else repr(value)}]"
     return ""
 
 

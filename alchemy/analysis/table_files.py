@@ -239,7 +239,8 @@ class _Reader:
                 continue
             mismatches = find_mismatches(key, value, known[key])
             for message, hint in mismatches:
-                self.report(message, (*at, key), hint)
+                lists = f"begin each of them with a line [[{key}]]" if key in ("rows", "columns") else ""
+                self.report(message, (*at, key), lists or hint)
             if not mismatches:
                 values[key] = value
         return kind(**values, where=_place(self.path, self.lines, at))

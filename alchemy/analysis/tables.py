@@ -16,6 +16,7 @@ from alchemy.index.listing import Value
 from alchemy.index.metric_direction import is_minimized
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
+from alchemy.index.value_format import format_count
 
 Kind = Literal["", "typed", "linked", "computed", "saved"]
 
@@ -134,7 +135,7 @@ class _Builder:
         known = [(row.name, value) for row, value in zip(rows, values) if value is not None]
         if len(known) < len(values):
             hint = "`alchemy test RECORD` evaluates a run" if options.metric.startswith("test/") else ""
-            lacking = f"{len(rows) - len(known)} of {len(rows)} runs have no finite value of {options.metric}"
+            lacking = f"no finite value of {options.metric} in {len(rows) - len(known)} of {format_count(len(rows), 'run')}"
             self.runs.warn(lacking, where, hint, name)
         cell = summarize_runs([value for _, value in known], options)
         return replace(cell, kind="computed" if known else "", runs=tuple(run for run, _ in known))

@@ -153,7 +153,7 @@ def _print_text(table: ResultTable) -> None:
         if cell.rank
     }
     names = [column.name for column in table.columns]
-    print_table([table.first_column, *names], rows, wide=names, styles=styles)
+    print_table([table.first_column, *names], rows, wide=[table.first_column], styles=styles)  # numbers stay whole
     notes = [spec.caption] if spec.caption else []
     notes += [f"{source}: {', '.join(cells)}" for source, cells in table.sources().items()]
     notes += ["† stale"] if table.stale() else []

@@ -73,6 +73,13 @@ def test_incomplete_tables_are_refused(text: str, message: str) -> None:
         parse_table(text, Path("t.toml"))
 
 
+@pytest.mark.parametrize(("text", "got"), [('[rows]\nname = "a"', "a table"), ("rows = [1]", r"the list \[1\]")])
+def test_rows_that_are_not_a_list_of_tables(text: str, got: str) -> None:
+    message = rf"^t.toml:2 rows must be a list of tables, not {got}; begin each of them with a line \[\[rows\]\]"
+    with pytest.raises(ConfigError, match=message):
+        parse_table(f'metric = "m"\n{text}', Path("t.toml"))
+
+
 def test_tables_are_found_by_name_up_to_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'metric = "m"\nrows_by = "tag"\n'
     for name in ("tables/main.toml", "sub/tables/main.toml", "sub/tables/.hidden.toml", "tables/other.toml"):

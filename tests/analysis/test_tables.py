@@ -59,7 +59,7 @@ def test_metrics_of_the_latest_test_belong_to_the_run(records: Path) -> None:
     table = build('metric = "test/f1"\nrows_by = "tag"\n')
     assert shown(table) == {("demo", "test/f1"): "0.8000"}
     (warning,) = map(str, table.warnings)
-    assert warning.startswith("tables/t.toml:2 demo / test/f1: 1 of 2 runs have no finite value of test/f1; `alchemy")
+    assert warning.startswith("tables/t.toml:2 demo / test/f1: no finite value of test/f1 in 1 of 2 runs; `alchemy")
 
 
 def test_rows_and_columns_by_config_keys(records: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_run_without_a_finite_value_is_reported(records: Path) -> None:
     write_run(records, 1, {"dev/f1": float("nan")})
     table = build(HEAD + 'rows_by = "tag"\n')
     assert shown(table) == {("demo", "dev/f1"): ""}
-    assert "demo / dev/f1: 1 of 1 runs have no finite value of dev/f1" in str(table.warnings[0])
+    assert "demo / dev/f1: no finite value of dev/f1 in 1 of 1 run" in str(table.warnings[0])
 
 
 def test_a_filter_that_cannot_be_parsed_is_an_error_with_a_line(records: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,15 @@ def test_text_has_title_sources_and_no_escapes_without_a_terminal(
         "Kim 2014: linked / f1",
     ]
     assert 'name = "ours"  # computed' in Path("tables/t.toml").read_text()
+
+
+def test_a_narrow_terminal_shortens_names_but_no_numbers(
+    records: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("tables/t.toml").write_text(TABLE.replace('"ours"', '"ours, with a long name"'))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((20, 24)))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "\nours, with …  0.3750 ± 0.1768 (2)\n" in show(capsys)
 
 
 def test_a_link_to_a_removed_record_is_stale(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
