@@ -135,8 +135,8 @@ class _Builder:
         known = [(row.name, value) for row, value in zip(rows, values) if value is not None]
         if len(known) < len(values):
             hint = "`alchemy test RECORD` evaluates a run" if options.metric.startswith("test/") else ""
-            lacking = f"no finite value of {options.metric} in {len(rows) - len(known)} of {format_count(len(rows), 'run')}"
-            self.runs.warn(lacking, where, hint, name)
+            lacking = f"{len(rows) - len(known)} of {format_count(len(rows), 'run')}"
+            self.runs.warn(f"no finite value of {options.metric} in {lacking}", where, hint, name)
         cell = summarize_runs([value for _, value in known], options)
         return replace(cell, kind="computed" if known else "", runs=tuple(run for run, _ in known))
 
