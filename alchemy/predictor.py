@@ -30,7 +30,7 @@ from alchemy.plain_model import build_model
 from alchemy.precision import build_precision
 from alchemy.predict_inputs import build_input_handler, takes_rows
 from alchemy.records import find
-from alchemy.records.local_copies import best_checkpoint, config_of, has_best, use_local_copies
+from alchemy.records.local_copies import best_checkpoint, config_of, find_code, has_best, use_local_copies
 from alchemy.registry import set_adapter
 from alchemy.seeds import preserve_rng_state
 from alchemy.task import build_task
@@ -52,8 +52,9 @@ def load(
     """Load the trained model of a record for prediction; the training data is not needed.
 
     `checkpoint` selects the weights; if there is no `best` checkpoint, the last one is used. `overrides` change the
-    config, for example `["task.threshold=0.3"]`; `user_dir` is the package that contains your parts. A DefaultTask
-    accepts rows, which go through the pipes of a split, or with `pipes=False`, samples as returned by these pipes.
+    config, for example `["task.threshold=0.3"]`; `user_dir` is the package that contains your parts; without this
+    folder, they are imported from `backup/` of the record. A DefaultTask accepts rows, which go through the pipes of a
+    split, or with `pipes=False`, samples as returned by these pipes.
 
         with alchemy.load("records/demo/2026-01-31_12-00-00.000000") as model:
             model.predict(["a fine day", "rain"])
@@ -62,6 +63,7 @@ def load(
     if checkpoint == "best" and not has_best(folder) and (folder / "state" / "last").exists():
         logger.warning("{} has no checkpoint 'best': using 'last'", folder)
         checkpoint = "last"
+    user_dir = find_code(folder, user_dir)
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
     add_to_path(user_dir)
     use_local_copies(document, folder, overrides)

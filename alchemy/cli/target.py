@@ -26,19 +26,22 @@ class Trained(NamedTuple):
 def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     """Add the project to the import path and load the config or record `args.target`.
 
-    With `quiet`, only problems are reported.
+    Without the folder `args.user_dir`, the code in the record is used. With `quiet`, only problems are reported.
     """
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project_imports import add_to_path
-    from alchemy.records.local_copies import config_of, use_local_copies
+    from alchemy.records.local_copies import config_of, find_code, use_local_copies
 
-    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
+    options = {"overrides": args.overrides, "allow_code": args.allow_code}
     if os.path.isfile(args.target.partition("#")[0]):
-        document = prepare_cfg(args.target, **options)
+        document = prepare_cfg(args.target, user_dir=args.user_dir, **options)
         add_to_path(args.user_dir)
         return Trained(document)
     record = _find_record(args.target)
-    document = prepare_cfg(config_of(record), record=True, **options)
+    wanted, args.user_dir = args.user_dir, find_code(record, args.user_dir)
+    if args.user_dir != wanted and not quiet:
+        print(f"{wanted} not found: using the code in {args.user_dir}", file=sys.stderr)
+    document = prepare_cfg(config_of(record), record=True, user_dir=args.user_dir, **options)
     add_to_path(args.user_dir)
     fields = use_local_copies(document, record, args.overrides)
     if fields and not quiet:

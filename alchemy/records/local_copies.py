@@ -11,7 +11,7 @@ from urllib.parse import quote
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError
 from alchemy.records.labels import labels_file
-from alchemy.records.symlinks import refuse_links
+from alchemy.records.symlinks import BACKUP, refuse_links
 from alchemy.records.tokenizers import tokenizer_folder
 from alchemy.registry import parameters, resolve
 
@@ -48,6 +48,15 @@ def config_of(record: Path) -> Path:
     if not config.is_file():
         raise AlchemyError(f"{record} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
     return config
+
+
+def find_code(record: Path, user_dir: str) -> str:
+    """Return the package that contains the parts of a project: `user_dir`, or its copy in a record if it is missing."""
+    copy = record / BACKUP / os.path.basename(os.path.abspath(user_dir))
+    if os.path.isdir(user_dir) or not copy.is_dir():
+        return user_dir
+    refuse_links(record / BACKUP)
+    return str(copy)
 
 
 def use_local_copies(document: Document, record: Path, overrides: Sequence[str] = ()) -> list[str]:

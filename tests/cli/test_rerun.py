@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import alchemy
 from alchemy.cli import main
 from alchemy.config.toml_writer import dumps
 from alchemy.records.status import read_info
@@ -74,6 +75,19 @@ def test_a_rerun_uses_the_code_of_the_record_and_has_the_same_results(record: Pa
         assert after[key] == before[key], key
     assert main(["rerun", str(newest(record))]) == 0  # its backup is complete too
     assert "identical metrics and ledger" in capfd.readouterr().out
+
+
+def test_predictions_use_the_code_of_the_record_if_there_is_no_other(record: Path, capfd: Any) -> None:
+    shutil.rmtree("src")
+    copy = record / "backup" / "src"
+    assert main(["predict", str(record), *CPU]) == 0
+    assert f"src not found: using the code in {copy}" in capfd.readouterr().err
+    with alchemy.load(record) as model:
+        assert type(model.module).__module__ == "src.model"
+    assert sys.modules["src.model"].__file__ == str(copy / "model.py")
+    (copy / "model.py").write_text("raise RuntimeError('attacked')\n")
+    assert main(["predict", str(record), *CPU]) == 2
+    assert f"cannot import code from {copy}: it is in an untrusted record" in capfd.readouterr().err
 
 
 def test_code_in_the_working_directory_is_not_used(record: Path, capfd: Any) -> None:
