@@ -66,15 +66,15 @@ class SqliteStore:
             self._db = _connect(":memory:" if in_memory else str(path))
 
     @classmethod
-    def open(cls, path: Path) -> SqliteStore:
+    def open(cls, path: Path, warning: str = "") -> SqliteStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _check_regular(path)
-            store = cls(path)
+            store = cls(path, warning)
         except OSError as error:
             return cls.in_memory(path, error.strerror or str(error))
         except IndexFailed as error:
-            return cls.in_memory(path, str(error))
+            return cls._replace(path, error, warning)
         try:
             store._prepare()
             return store
@@ -96,15 +96,18 @@ class SqliteStore:
         return store
 
     def fallback(self, error: IndexFailed) -> SqliteStore:
-        """Close this index after an error and return another: a damaged file was removed and is created again."""
+        """Close this index after an error and return another."""
         self.close()
         if self._in_memory:
             raise error
-        if not error.damaged or self.warning or self.path.exists():  # try again only once
-            return self.in_memory(self.path, str(error))
-        store = self.open(self.path)
-        store.warning = store.warning or f"the index {self.path} was damaged ({error}) and is rebuilt"
-        return store
+        return self._replace(self.path, error, self.warning)
+
+    @classmethod
+    def _replace(cls, path: Path, error: IndexFailed, warning: str) -> SqliteStore:
+        """Create a damaged file, which was removed, again, but only once: then there is a warning."""
+        if not error.damaged or warning or path.exists():
+            return cls.in_memory(path, str(error))
+        return cls.open(path, f"the index {path} was damaged ({error}) and is rebuilt")
 
     def _prepare(self) -> None:
         """Create the tables, or recreate them if they are from another version."""
@@ -183,7 +186,7 @@ class SqliteStore:
         """Raise errors of the database as `IndexFailed`, and remove a damaged file: the next command rebuilds it."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             damaged = _is_damage(error)
             if damaged and not self._in_memory:
                 for file in (self.path, self.path.with_name(f"{self.path.name}-journal")):
@@ -219,8 +222,10 @@ def _give_up_if_locked(status: int, _remaining: int, _total: int) -> None:
         raise sqlite3.OperationalError("the database is locked")
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def _is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     """Return whether a file must be replaced; a full disk, a lock or a lack of permissions is no damage."""
+    if isinstance(error, UnicodeDecodeError):  # from a message that quotes the damaged file
+        return True
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     damages = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_SCHEMA)
     return code in damages or str(error).startswith("no such ")

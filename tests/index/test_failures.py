@@ -68,9 +68,17 @@ def repeat_names(path: Path) -> None:
         )
 
 
+def scramble_schema(path: Path) -> None:
+    """Replace the text of the schema, which is in the first page, by bytes that are not UTF-8."""
+    content = path.read_bytes()
+    path.write_bytes(content[:3000] + b"\xff" * 9000 + content[12000:])
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_text("this is not a database\n" * 500),
+    "garbage": lambda path: path.write_bytes(random.Random(1).randbytes(5000)),
+    "an unreadable schema": scramble_schema,
     "cut in a page": lambda path: os.truncate(path, path.stat().st_size // 2 + 100),
     "cut to its header": lambda path: os.truncate(path, 100),
     "without a table": forget_tables,
@@ -87,6 +95,7 @@ def test_a_damaged_index_is_rebuilt(index_file: Path, capsys: Capture, damage: s
     after, warnings = ls(capsys, "lr>=0")
     assert after == before
     assert len(warnings) <= 1
+    assert all(line.endswith((") and is rebuilt", "; trying again")) for line in warnings)
     assert len(ls(capsys, "lr>=0 or dev/new=1")[0]) == 21
     assert ls(capsys, "lr>=0")[1] == []
 
