@@ -36,8 +36,7 @@ def run_after_training(
     ]
     if not documents:
         return {}
-    desc = f"{verb} of {', '.join(sorted(map(str, records.values())))}"
-    args = argparse.Namespace(**{**vars(args), "desc": desc})
+    args = argparse.Namespace(**{**vars(args), "desc": f"{verb} after training"})  # `parent` names the training run
     return dict(zip(records, start_runs(documents, args, **more)))
 
 

@@ -12,6 +12,7 @@ from alchemy.cli import main
 from alchemy.config import dumps
 from alchemy.context import sym_tbl
 from alchemy.pipeline import EvalPipeline
+from alchemy.records.status import read_info
 from tests import toy
 
 
@@ -20,6 +21,8 @@ def test_train_test_predict_in_one_command(project: Path) -> None:
     (trained,) = (project / "records" / "train").iterdir()
     (tested,) = (project / "records" / "test").iterdir()
     assert f'model_path = "{trained.relative_to(project)}/state/best"' in (tested / "cfg.toml").read_text()
+    info = read_info(tested)
+    assert (info["purpose"], info["parent"]) == ("test after training", trained.name)
     (rows,) = (project / "records" / "inference").glob("*/results/predictions.jsonl")
     assert len(rows.read_text().splitlines()) == 150
 
