@@ -107,6 +107,8 @@ _TABLE: list[tuple[Meaning, str]] = [
     (Meaning("generate"), "translate"),
     (Meaning("web"), "dashboard ui"),
     (Meaning("data"), "preprocess tokenize"),
+    (Meaning("latex"), "tex"),
+    (Meaning("markdown"), "md"),
 ]
 # models of other libraries and papers -> what to write in [model]
 _TEXTS = 'type = "TextClassifier" and head = {{ type = "{}" }}'

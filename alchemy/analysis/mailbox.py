@@ -16,7 +16,7 @@ from alchemy.files import read_table
 from alchemy.index.metric_direction import find_minimizing
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row, fold_key
-from alchemy.index.value_format import format_number
+from alchemy.index.value_format import format_count, format_number
 from alchemy.records.failure import LARGEST_MAIL, MAIL
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.symlinks import path_inside
@@ -95,7 +95,8 @@ class Mailbox:
         found = [mail for mail in self.all if mail.id == name] or [mail for mail in self.all if mail.row.name == name]
         if not found and name.isdecimal() and len(name) < 4:  # longer ones are the start of a date
             if not 1 <= int(name) <= len(self.groups):
-                raise AlchemyError(f"there is no mail {name}", hint=f"the mailbox has {len(self.groups)} lines")
+                lines = format_count(len(self.groups), "line")
+                raise AlchemyError(f"there is no mail {name}", hint=f"the mailbox has {lines}")
             return self.groups[int(name) - 1].mails
         if not found:
             row = self._index.find(name)

@@ -74,22 +74,24 @@ class RecordSet(Sequence["RecordView"]):
         with RecordIndex.open(self._folders) as index:
             return RecordView(index.find(str(name)), self)
 
-    def table(self, columns: Sequence[str] = (), *, fold: bool = False) -> RecordTable:
+    def table(self, columns: str | Sequence[str] = (), *, fold: bool = False) -> RecordTable:
         """Return a table of fields, config keys and metrics; by default, of what differs between the records.
 
-        With `fold`, runs that differ only in their seed become one row, with means and standard deviations.
+        `columns` is one name or several. With `fold`, runs that differ only in their seed become one row, with means
+        and standard deviations.
         """
+        names = [columns] if isinstance(columns, str) else columns
         with RecordIndex.open(self._folders) as index:
             found = build_listing(
-                index, self._text, columns=columns, sort=self._sort, fold=fold, limit=None, kind=self._kind
+                index, self._text, columns=names, sort=self._sort, fold=fold, limit=None, kind=self._kind
             )
         return RecordTable.from_listing(found)
 
-    def to_pandas(self, columns: Sequence[str] = (), *, fold: bool = False) -> pandas.DataFrame:
+    def to_pandas(self, columns: str | Sequence[str] = (), *, fold: bool = False) -> pandas.DataFrame:
         """Return `table(..)` as a pandas data frame."""
         return self.table(columns, fold=fold).to_pandas()
 
-    def to_polars(self, columns: Sequence[str] = (), *, fold: bool = False) -> polars.DataFrame:
+    def to_polars(self, columns: str | Sequence[str] = (), *, fold: bool = False) -> polars.DataFrame:
         """Return `table(..)` as a polars data frame."""
         return self.table(columns, fold=fold).to_polars()
 

@@ -38,7 +38,7 @@ def _main(args: argparse.Namespace) -> int:
     folders = list(dict.fromkeys(row.folder for row in rows))
     packed = write_archive(Path(args.output), folders, checkpoints=not args.no_checkpoints)
     count = format_count(len(folders), "record")
-    print(f"{args.output}: {count}, {packed.files} files, {readable_size(packed.bytes)}")
+    print(f"{args.output}: {count}, {format_count(packed.files, 'file')}, {readable_size(packed.bytes)}")
     for name in packed.left_out:
         print(printable(f"left out, since it is a link or not a regular file: {name}"), file=sys.stderr)
     return 0

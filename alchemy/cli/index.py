@@ -28,11 +28,13 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
+    from alchemy.index.value_format import format_count
+
     begin = time.monotonic()
     with open_index(args.roots, rebuild=args.rebuild) as index:
         total, changes = len(index.query()), index.changes
     changed = f"{changes.added} added, {changes.updated} updated, {changes.removed} removed"
-    print(f"{total} records: {changed} in {time.monotonic() - begin:.1f} s")
+    print(f"{format_count(total, 'record')}: {changed} in {time.monotonic() - begin:.1f} s")
     return 0
 
 

@@ -11,7 +11,7 @@ from alchemy.cli.record_names import add_record
 from alchemy.cli.table_format import fit_table
 from alchemy.errors import printable
 from alchemy.files import readable_size
-from alchemy.index.value_format import format_duration, format_number
+from alchemy.index.value_format import format_count, format_duration, format_number
 
 EXAMPLES = """examples:
   alchemy show last
@@ -62,7 +62,8 @@ def _failure(found: dict[str, Any]) -> list[str]:
     trace = found["traceback"].splitlines()
     if trace:
         left_out = max(0, len(trace) - TRACEBACK_LINES)
-        lines += [f"  .. {left_out} lines: --json or `alchemy open --log` shows them"] if left_out else []
+        count = format_count(left_out, "line")
+        lines += [f"  .. {count}: --json or `alchemy open --log` shows them"] if left_out else []
         lines += [f"  {line}" for line in trace[left_out:]]
     elif found["reason"]:
         lines.append(f"{found['status']}: {found['reason']}")
@@ -72,8 +73,8 @@ def _failure(found: dict[str, Any]) -> list[str]:
 def _facts(found: dict[str, Any]) -> list[str]:
     when = (found["started"] or "?").replace("T", " ")[:19]
     took = f", {format_duration(found['seconds'])}" if found["seconds"] is not None else ""
-    updates = f", {found['updates']} updates" if found["updates"] else ""
-    resumed = f", resumed {found['generations'] - 1} times" if found["generations"] > 1 else ""
+    updates = f", {format_count(found['updates'], 'update')}" if found["updates"] else ""
+    resumed = f", resumed {format_count(found['generations'] - 1, 'time')}" if found["generations"] > 1 else ""
     git, memory = found["git"], found["peak_memory"]
     used = ", ".join(f"{name} {value:.0f} MiB" for name, value in memory.items() if isinstance(value, int | float))
     sizes = ", ".join(f"{kind} {readable_size(size)}" for kind, size in found["bytes"].items() if size)

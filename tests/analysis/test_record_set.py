@@ -94,6 +94,7 @@ def test_a_table_has_chosen_or_changing_columns(runs):
     assert table.columns == ["lr", "seed", "dev/f1", "created"]
     assert table["dev/f1"] == [0.5, 0.7, 0.8, 0.6]
     assert next(iter(table))["created"] == datetime.datetime(2026, 3, 1, 15, tzinfo=datetime.UTC)
+    assert runs.table("dev/f1")["dev/f1"] == [0.5, 0.7, 0.8, 0.6]
     assert "optim.lr" in runs.table().columns
     folded = runs.table(["lr", "dev/f1"], fold=True)
     assert folded.columns == ["lr", "dev/f1", "dev/f1 std", "runs"]

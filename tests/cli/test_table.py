@@ -142,6 +142,7 @@ def test_mistakes_on_the_command_line(records: Path, capsys: pytest.CaptureFixtu
         (["show", "tt"], "there is no table 'tt'; did you mean 't'?"),
         (["show", "no/such.toml"], "file not found: no/such.toml"),
         (["show", "t", "--format", "pdf"], "'pdf' is not a valid --format"),
+        (["show", "t", "--format", "tex"], "'tex' is not a valid --format; did you mean 'latex'?"),
         (["set", "t", "ours", "f2", "1"], "has no column 'f2'; expected f1"),
         (["set", "t", "our", "f1", "1"], "has no row 'our'; did you mean 'ours'?"),
         (["set", "t", "ours", "f1", "1", "--n", "0"], "n must be at least 1"),
