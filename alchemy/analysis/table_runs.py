@@ -9,7 +9,8 @@ from functools import cached_property
 from alchemy.analysis.table_files import MAX_COLUMNS, MAX_ROWS, CellSpec, ColumnSpec, RowSpec, TableFile
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.index.config_changes import REPEATED, find_changed_keys
-from alchemy.index.filters import BadFilter, UnknownName, compile_filter
+from alchemy.index.filter_parser import BadFilter
+from alchemy.index.filters import UnknownName, compile_filter
 from alchemy.index.listing import UnknownColumn, Value, Values
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row, keep_latest

@@ -42,7 +42,7 @@ def choose_records(index: RecordIndex, names: Sequence[str], text: str | None) -
 
 
 def _find_row(index: RecordIndex, name: str) -> Row:
-    from alchemy.index.filters import looks_like_filter
+    from alchemy.index.filter_parser import looks_like_filter
 
     try:
         return index.find(name)

@@ -1,15 +1,4 @@
-"""The filter language for records: parse a filter and translate it to SQL with bound parameters.
-
-    status:failed tag:baseline lr<1e-3 model.depth=12 best(val/acc)>0.9 created>-7d "focal loss" code:3fa2
-
-Terms are combined with `and` by default; `or`, `not` (or a leading `-`) and parentheses are available. A term is
-
-- `FIELD:TEXT`: the field, or config key, contains the text; `*` matches any characters;
-- `NAME OP VALUE`, with `=`, `!=`, `<`, `<=`, `>`, `>=` or `~` (contains): NAME is a field, a metric such as `dev/f1`
-  (its value at the best checkpoint), or a config key, which may be shortened: `lr` for `optim.lr`;
-- `best(METRIC)`, `last(METRIC)`, `min(METRIC)`, `max(METRIC)` instead of NAME;
-- any other word or quoted text: full-text search in purpose, README, notes, tags, config values and tracebacks.
-"""
+"""Translate filters for records, see `filter_parser.py`, to SQL with bound parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +9,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from alchemy.errors import AlchemyError, did_you_mean, display_width, printable
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.index.filter_parser import AllOf, AnyOf, BadFilter, Comparison, Not, Term, Words, parse_filter
 from alchemy.index.schema import make_storable
 from alchemy.index.value_format import parse_iso
 from alchemy.index.words import query_terms
@@ -47,30 +37,9 @@ NUMBER_FIELDS = {"updates": "r.updates", "duration": "r.seconds", "gen": "r.gen"
 TIME_FIELDS = {"created": "r.started", "started": "r.started", "ended": "r.ended"}
 FIELDS = (*TEXT_FIELDS, *HASH_FIELDS, *NUMBER_FIELDS, *TIME_FIELDS)
 FUNCTIONS = {"best": "at_best", "last": "last", "min": "lowest", "max": "highest"}
-LONGEST, MAX_TERMS, DEEPEST = 10_000, 300, 15  # characters, terms and nested parentheses
-SHOWN = 60  # characters on each side of an error
 
-_SPACE = re.compile(r"\s*")
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_FUNCTION = re.compile(r"(\w+)\(\s*([^()\s]+)\s*\)")
-_NAME = re.compile(r'[^\s()"<>=!~:]+')
-_OPERATOR = re.compile(r"<=|>=|!=|=|<|>|~|:")
-_VALUE = re.compile(r'[^\s()"]+')
 _AGE = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d|w)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-class BadFilter(AlchemyError):
-    """A filter that cannot be parsed; the message points at the error."""
-
-    def __init__(self, text: str, place: int, message: str, hint: str = "") -> None:
-        self.place = place
-        first = max(0, place - SHOWN)  # only the part of a long filter around the error is shown
-        before, after = (
-            printable(re.sub(r"\s", " ", part)) for part in (text[first:place], text[place : place + SHOWN])
-        )
-        told = f"{message}; {hint}" if hint else message
-        super().__init__(f"{told}\n  {before}{after}\n  {' ' * display_width(before)}^")
 
 
 class UnknownName(BadFilter):
@@ -97,84 +66,33 @@ class Condition(NamedTuple):
 
 def compile_filter(text: str, names: Names) -> Condition:
     """Translate a filter to SQL; an empty filter matches every record."""
-    if len(text) > LONGEST:
-        raise AlchemyError(f"the filter has {len(text)} characters, at most {LONGEST} are allowed")
-    return _Parser(text, names).parse()
+    compiler = _Compiler(text, names)
+    return Condition(compiler.translate(parse_filter(text)), compiler.params, frozenset(compiler.used))
 
 
-class _Parser:
+class _Compiler:
+    """Translates the terms of a filter; collects the parameters and the names of fields, keys and metrics in them."""
+
     def __init__(self, text: str, names: Names) -> None:
-        self._text, self._names, self._at = text, names, 0
-        self._params: dict[str, Any] = {}
-        self._used: set[str] = set()
+        self._text, self._names = text, names
+        self.params: dict[str, Any] = {}
+        self.used: set[str] = set()
 
-    def parse(self) -> Condition:
-        self._skip()
-        sql = self._any_of(0) if self._at < len(self._text) else "1 = 1"
-        if self._at < len(self._text):
-            raise self._error("unexpected ')'" if self._text[self._at] == ")" else "cannot parse this")
-        return Condition(sql, self._params, frozenset(self._used))
-
-    def _any_of(self, depth: int) -> str:
-        if depth > DEEPEST:
-            raise self._error("too many nested parentheses")
-        parts = [self._all_of(depth)]
-        while self._word("or"):
-            parts.append(self._all_of(depth))
-        return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
-
-    def _all_of(self, depth: int) -> str:
-        parts: list[str] = []
-        while self._at < len(self._text) and self._text[self._at] != ")" and not self._word("or", take=False):
-            if self._word("and") and not parts:
-                raise self._error("expected a term before 'and'")
-            parts.append(self._single(depth))
-        if not parts:
-            raise self._error("expected a term")
-        return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
-
-    def _single(self, depth: int) -> str:
-        negated = False
-        while self._word("not") or self._take("-"):
-            negated = not negated
-            self._skip()
-        if self._take("("):
-            self._skip()
-            sql = self._any_of(depth + 1)
-            if not self._take(")"):
-                raise self._error("expected ')'")
-        else:
-            sql = self._term()
-        self._skip()
-        return f"NOT ({sql})" if negated else sql
-
-    def _term(self) -> str:
-        start = self._at
-        if len(self._params) >= MAX_TERMS:  # SQLite limits the size of an expression
-            raise self._error(f"too many terms, at most {MAX_TERMS} are allowed")
-        if quoted := self._match(_QUOTED):
-            return self._search(_unquote(quoted[1]), start)
-        function = self._match(_FUNCTION)
-        name = function or self._match(_NAME)
-        if name is None:
-            raise self._error("expected a term")
-        self._skip()
-        operator = self._match(_OPERATOR)
-        if operator is None:
-            if function:
-                raise self._error(f"expected a comparison after {function[0]}", self._at, "for example >0.9")
-            return self._search(name[0], start)
-        self._skip()
-        place = self._at
-        quoted = self._match(_QUOTED)
-        value = quoted or self._match(_VALUE)
-        if value is None:
-            raise self._error(f"expected a value after {operator[0]!r}")
-        text = _unquote(quoted[1]) if quoted else value[0]
-        self._used.add(function[2] if function else name[0])
-        if function:
-            return self._compare_metric(function[2], function[1], operator[0], text, start, place)
-        return self._compare(name[0], operator[0], text, start, place)
+    def translate(self, term: Term) -> str:
+        match term:
+            case AllOf(terms):
+                return f"({' AND '.join(map(self.translate, terms))})" if terms else "1 = 1"
+            case AnyOf(terms):
+                return f"({' OR '.join(map(self.translate, terms))})"
+            case Not(inner):
+                return f"NOT ({self.translate(inner)})"
+            case Words(words, start):
+                return self._search(words, start)
+            case Comparison(function, name, operator, text, start, place):
+                self.used.add(name)
+                if function:
+                    return self._compare_metric(name, function, operator, text, start, place)
+                return self._compare(name, operator, text, start, place)
 
     def _compare(self, name: str, operator: str, text: str, start: int, place: int) -> str:
         if name == "status" and operator in (":", "=") and "*" not in text and text not in (*STATUSES, "unknown"):
@@ -286,43 +204,12 @@ class _Parser:
         return number
 
     def _bind(self, value: str | float) -> str:
-        name = f"p{len(self._params)}"
-        self._params[name] = make_storable(value) if isinstance(value, str) else value
+        name = f"p{len(self.params)}"
+        self.params[name] = make_storable(value) if isinstance(value, str) else value
         return f":{name}"
 
-    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        match = pattern.match(self._text, self._at)
-        if match is not None:
-            self._at = match.end()
-        return match
-
-    def _skip(self) -> None:
-        self._match(_SPACE)
-
-    def _take(self, letter: str) -> bool:
-        if self._text.startswith(letter, self._at):
-            self._at += len(letter)
-            return True
-        return False
-
-    def _word(self, word: str, *, take: bool = True) -> bool:
-        match = re.compile(rf"{word}(?=[\s(]|$)", re.IGNORECASE).match(self._text, self._at)
-        if match and take:
-            self._at = match.end()
-            self._skip()
-        return match is not None
-
-    def _error(self, message: str, place: int | None = None, hint: str = "") -> BadFilter:
-        return BadFilter(self._text, self._at if place is None else place, message, hint)
-
-
-def looks_like_filter(text: str) -> bool:
-    """Return whether a text that is not the name of a record is probably a filter.
-
-    >>> looks_like_filter("lr=0.1"), looks_like_filter("status:failed"), looks_like_filter("last~2")
-    (True, True, False)
-    """
-    return any(sign in text for sign in "=<>:")
+    def _error(self, message: str, place: int, hint: str = "") -> BadFilter:
+        return BadFilter(self._text, place, message, hint)
 
 
 def parse_time(text: str) -> float:
@@ -340,10 +227,6 @@ def _next_day(seconds: float) -> float:
         return (datetime.datetime.fromtimestamp(seconds) + datetime.timedelta(days=1)).timestamp()
     except (ValueError, OverflowError):  # the last day that a date can represent
         return seconds + 86400
-
-
-def _unquote(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text)
 
 
 def _escape(text: str) -> str:

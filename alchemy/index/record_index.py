@@ -14,7 +14,8 @@ from typing import Any
 
 from alchemy.errors import AlchemyError, IndexFailed, did_you_mean, printable
 from alchemy.index.curve_reader import CurveReader
-from alchemy.index.filters import TIME_FIELDS, compile_filter, looks_like_filter
+from alchemy.index.filter_parser import looks_like_filter
+from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.known_names import KnownNames, join_numbers
 from alchemy.index.metric_direction import is_minimized
 from alchemy.index.row import COLUMNS, Row, fold_key

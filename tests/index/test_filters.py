@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
-from alchemy.index.filters import DEEPEST, FIELDS, FUNCTIONS, LONGEST, MAX_TERMS, BadFilter, Condition, compile_filter
+from alchemy.index.filter_parser import DEEPEST, LONGEST, MAX_TERMS, BadFilter
+from alchemy.index.filters import FIELDS, FUNCTIONS, Condition, compile_filter
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.store import URL
 from tests.analysis.fake_runs import write_run
