@@ -29,6 +29,11 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
         out.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def write_json(path: str | Path, value: object) -> None:
+    """Write a value as JSON that people can read, atomically."""
+    write_atomic(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
 @contextlib.contextmanager
 def open_to_replace(path: str | Path) -> Iterator[BufferedWriter]:
     """Open a temporary file that replaces `path` at the end of the block; if the block fails, `path` is unchanged."""

@@ -23,6 +23,7 @@ from alchemy.files import (
     recover_folder,
     replace_folder,
     write_atomic,
+    write_json,
 )
 
 
@@ -32,6 +33,12 @@ def test_write_replaces_whole_files_and_leaves_no_traces(tmp_path: Path) -> None
     write_atomic(path, b"two")
     assert path.read_text() == "two"
     assert os.listdir(tmp_path) == [path.name]
+
+
+def test_json_is_written_for_people(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"name": "文", "values": [1, None]})
+    expected = '{\n "name": "文",\n "values": [\n  1,\n  null\n ]\n}\n'
+    assert (tmp_path / "a.json").read_bytes() == expected.encode()
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:

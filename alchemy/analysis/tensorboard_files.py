@@ -17,7 +17,7 @@ from typing import Any
 from alchemy.config.secrets import hide_words
 from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError, printable
-from alchemy.files import hash_text, open_to_replace, read_table, write_atomic
+from alchemy.files import hash_text, open_to_replace, read_table, write_atomic, write_json
 from alchemy.index.row import Row
 from alchemy.optional_packages import import_package
 from alchemy.records.create_folder import make_folder, write_error
@@ -236,7 +236,7 @@ def create_record(run: EventRun, folder: Path) -> Path:
                 file.write(json.dumps(row | {"values": values}) + "\n")
         write_atomic(record / "cfg.toml", config)
         write_atomic(record / "README.md", f"# {printable(run.tag)}\n\n{printable(purpose)}\n")
-        write_atomic(record / INFO, json.dumps(info, ensure_ascii=False, indent=1) + "\n")
+        write_json(record / INFO, info)
     except OSError as error:
         raise write_error(record, error) from error
     return record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from typing import Any
 from alchemy.cli import repair_argument
 from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
-from alchemy.files import home, read_table, write_atomic
+from alchemy.files import home, read_table, write_json
 from alchemy.records.status import is_alive, process_start
 
 
@@ -47,7 +46,7 @@ def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict
         "cwd": os.getcwd(),
     }
     process.returncode = 0  # keeps Popen from warning about a child that is still running
-    write_atomic(log.with_suffix(".json"), json.dumps(info, ensure_ascii=False, indent=1) + "\n")
+    write_json(log.with_suffix(".json"), info)
     return info
 
 

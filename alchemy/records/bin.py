@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 import stat
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from alchemy.errors import AlchemyError
-from alchemy.files import lock_file, read_table, write_atomic
+from alchemy.files import lock_file, read_table, write_json
 from alchemy.records.status import LOCK, now, refuse_running, try_read_info
 
 BIN = "bin"
@@ -46,7 +45,7 @@ def move_to_bin(home: Path, record: Path, roots: Sequence[Path], batch: str) -> 
         removed = Removed(target, str(record), now(), batch)
         about = {"path": removed.path, "when": removed.when, "batch": batch}
         # written first: a file that describes nothing is harmless, but a record in the bin must be restorable
-        write_atomic(_about(target), json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+        write_json(_about(target), about)
         try:
             with lock_record(record):
                 move_folder(record, target)

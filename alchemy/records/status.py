@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import json
 import os
 import socket
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
-from alchemy.files import is_locked, lock_file, write_atomic
+from alchemy.files import is_locked, lock_file, write_json
 from alchemy.records.record_json import read_fields
 from alchemy.records.symlinks import path_inside
 
@@ -62,7 +61,7 @@ def repair(folder: Path) -> bool:
             unchanged = read_fields(path_inside(folder, INFO)) | _verdict(judged) == judged
             if free and unchanged:
                 judged["ended"] = judged["heartbeat"]
-                write_atomic(folder / INFO, json.dumps(judged, ensure_ascii=False, indent=1) + "\n")
+                write_json(folder / INFO, judged)
             return free and unchanged
     except (OSError, AlchemyError):
         return False

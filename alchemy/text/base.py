@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.files import hash_text, open_to_read, read_table, replace_folder, write_atomic
+from alchemy.files import hash_text, open_to_read, read_table, replace_folder, write_atomic, write_json
 from alchemy.registry import Registrable, add_location, build, construct, is_known
 
 MANIFEST = "alchemy.json"
@@ -112,7 +112,7 @@ class Tokenizer(Registrable):
         folder.mkdir()
         for name, content in contents.items():
             write_atomic(folder / name, content)
-        write_atomic(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1) + "\n")
+        write_json(folder / MANIFEST, manifest)
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:

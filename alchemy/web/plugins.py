@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import socket
@@ -18,7 +17,7 @@ from loguru import logger
 
 from alchemy.config.secrets import hide
 from alchemy.errors import AlchemyError
-from alchemy.files import write_atomic
+from alchemy.files import write_json
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.records.status import now
 from alchemy.web.send_mail import SECONDS, MailSettings, Message, deliver, load_mail_settings, run_in_thread
@@ -122,7 +121,7 @@ def _describe(mail: Mapping[str, Any]) -> str:
 
 
 def _write(folder: Path, mail: Mapping[str, Any]) -> None:
-    write_atomic(folder / "mail.json", json.dumps(mail, ensure_ascii=False, indent=1) + "\n")
+    write_json(folder / "mail.json", mail)
 
 
 def _numbers(values: object) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def test_repair_keeps_its_lock_until_the_file_is_written(
     code = "import sys; from alchemy.files import is_locked; sys.exit(is_locked(sys.argv[1]))"
     words = [sys.executable, "-c", code, str(tmp_path / "r" / ".lock")]
     seen: list[int] = []
-    monkeypatch.setattr(status, "write_atomic", lambda *_: seen.append(subprocess.run(words, check=False).returncode))
+    monkeypatch.setattr(status, "write_json", lambda *_: seen.append(subprocess.run(words, check=False).returncode))
     assert repair(tmp_path / "r") and seen == [1]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from alchemy.annotations import find_mismatches
 from alchemy.errors import AlchemyError
-from alchemy.files import hash_text, write_atomic
+from alchemy.files import hash_text, write_json
 
 FORMAT = 1
 IDS, OFFSETS, MANIFEST, TOKENIZER = ".bin", ".idx", ".json", ".tokenizer"
@@ -49,7 +49,7 @@ class Manifest:
         return hash_text(json.dumps([self.tokens, self.sentences, self.tokenizer.get("digest"), sources, self.options]))
 
     def write(self, path: Path) -> None:
-        write_atomic(path, json.dumps(dataclasses.asdict(self), ensure_ascii=False, indent=1) + "\n")
+        write_json(path, dataclasses.asdict(self))
 
 
 def corpus_path(name: str | Path, suffix: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral
@@ -16,7 +15,7 @@ from alchemy.data.files import check_file, read_lines
 from alchemy.data.messages import in_short, shorten
 from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import write_atomic
+from alchemy.files import write_json
 from alchemy.records.labels import labels_file, read_names
 
 
@@ -93,7 +92,7 @@ def keep_labels(names: Sequence[str], field: str) -> None:
     file = labels_file(record, field)
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(file, json.dumps(list(names), ensure_ascii=False, indent=1) + "\n")
+        write_json(file, list(names))
     elif (there := read_names(file)) != list(names):
         text = "the labels of {!r} are {}, but {} has {}: the same id may mean a different label"
         logger.warning(text, field, in_short(names), file, in_short(there))
