@@ -21,8 +21,9 @@ from alchemy.checkpoint.manifest import (
     read_parts,
     verify,
 )
-from alchemy.cli.options import Command, Parser, add_json, add_user_dir, check_record_name, format_table, print_json
+from alchemy.cli.options import Command, Parser, add_json, add_user_dir, check_record_name, print_json
 from alchemy.cli.record_names import RECORD, find_record
+from alchemy.cli.table_format import print_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
 from alchemy.metrics.scalars import show_epoch
@@ -124,7 +125,7 @@ def _ls(args: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     titles = ("checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links")
-    print(format_table([titles, *map(_cells, rows)]))
+    print_table(titles, [_cells(row) for row in rows])
     for row in rows:
         if row["broken"]:
             print(f"{row['name']} is damaged: {row['broken']}")
@@ -182,7 +183,7 @@ def _show(args: argparse.Namespace) -> int:
     for part, values in counters.items():
         print(printable(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items())))
     cells = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
-    print(format_table([("file", "tensor", "dtype", "shape", "norm"), *cells]))
+    print_table(("file", "tensor", "dtype", "shape", "norm"), cells)
     return 0
 
 

@@ -236,18 +236,6 @@ def check_record_name(text: str) -> str:
     return text
 
 
-def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Align the columns of a table.
-
-    >>> print(format_table([["a", "b"], ["long", "c"]]))
-    a     b
-    long  c
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(printable(line.rstrip()) for line in lines)
-
-
 def print_json(value: object) -> None:
     """Print a value as JSON; NaN and infinity, which JSON does not have, are null."""
     import json

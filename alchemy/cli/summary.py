@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import format_table
+from alchemy.cli.table_format import fit_table
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -63,10 +63,11 @@ def render_runs(
 ) -> str:
     """Render the table with as many scores as fit; the monitored one is always included."""
     for most in range(MOST, 0, -1):
-        text = format_table(_rows(documents, results, tests, most))
-        if max(map(len, text.splitlines())) <= columns:
+        titles, *rows = _rows(documents, results, tests, most)
+        lines, _ = fit_table(titles, rows)
+        if max(map(len, lines)) <= columns:
             break
-    return text
+    return "\n".join(lines)
 
 
 def _rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -76,7 +77,8 @@ def _shrink(widths: list[int], shown: Sequence[int], shrinkable: Collection[int]
 
 
 def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
+    """Replace line breaks and the like with spaces; several spaces in a row stay, as in a path."""
+    return printable(re.sub(r"[^\S ]+", " ", text).strip())
 
 
 def _fit(text: str, width: int) -> str:

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from alchemy.cli.options import Command, add_json, add_user_dir, format_table, print_json
-from alchemy.errors import AlchemyError, ConfigError
+from alchemy.cli.options import Command, add_json, add_user_dir, print_json
+from alchemy.errors import AlchemyError, ConfigError, printable
 
 EXAMPLES = """examples:
   alchemy trust records/from-anna              # read its cfg.toml first: the code it names will run
@@ -38,7 +38,8 @@ def _main(args: argparse.Namespace) -> int:
     if args.json:
         print_json(rows)
     elif args.list:
-        print(format_table([[row["digest"][:12], row["config"]] for row in rows]) if rows else "no trusted configs")
+        lines = [f"{row['digest'][:12]}  {row['config']}" for row in rows]
+        print(printable("\n".join(lines)) if rows else "no trusted configs")
     else:
         for row in rows:
             print("\n  ".join([f"{row['config']}: {row['status']}", *row["names"]]))
