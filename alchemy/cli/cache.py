@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import print_json
 from alchemy.errors import AlchemyError
+from alchemy.files import readable_size
 
 if TYPE_CHECKING:
     from alchemy.data.cache.entries import Entry
@@ -62,24 +63,24 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _print_entries(found: list[Entry]) -> None:
-    from alchemy.data.cache.entries import format_size, short
+    from alchemy.data.cache.entries import short
 
     if not found:
         print("the cache is empty")
     for entry in found:
-        text = f"{'':>19}{format_size(entry.bytes):>9}  damaged: {entry.damage}" if entry.damage else _describe(entry)
+        text = (
+            f"{'':>20}{readable_size(entry.bytes):>10}  damaged: {entry.damage}" if entry.damage else _describe(entry)
+        )
         print(f"{short(entry.key)}  {text}")
     if found:
         noun = "entry" if len(found) == 1 else "entries"
-        print(f"{len(found)} {noun}, {format_size(sum(entry.bytes for entry in found))}")
+        print(f"{len(found)} {noun}, {readable_size(sum(entry.bytes for entry in found))}")
 
 
 def _describe(entry: Entry) -> str:
-    from alchemy.data.cache.entries import format_size
-
     created, used = (time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (entry.created, entry.used))
     of = ", ".join(entry.data[:3]) + (", .." if len(entry.data) > 3 else "")
-    size = f"{entry.samples:>10,} samples  {format_size(entry.bytes):>8}"
+    size = f"{entry.samples:>10,} samples  {readable_size(entry.bytes):>10}"
     return f"{size}  created {created}, last read {used}  {of or entry.chain[-1]}"
 
 
@@ -91,14 +92,14 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _remove(args: argparse.Namespace, found: list[Entry]) -> None:
-    from alchemy.data.cache.entries import cache_folder, format_size, remove
+    from alchemy.data.cache.entries import cache_folder, remove
 
     chosen = {entry.key: entry for entry in _select(args, found)}
     try:
         removed = remove(cache_folder(), chosen) if cache_folder().is_dir() else []
     except OSError as error:
         raise AlchemyError(f"{error.filename} cannot be removed: {error.strerror}") from error
-    print(f"{len(removed)} removed, {format_size(sum(chosen[key].bytes for key in removed))}")
+    print(f"{len(removed)} removed, {readable_size(sum(chosen[key].bytes for key in removed))}")
     if len(removed) < len(chosen):
         stay = len(chosen) - len(removed)
         print(f"{stay} kept: being written by another process")

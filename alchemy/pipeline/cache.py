@@ -15,7 +15,6 @@ from alchemy.data.cache.cache_key import Key, changed_facts
 from alchemy.data.cache.entries import (
     cache_folder,
     entries,
-    format_size,
     inspect_entry,
     keep_samples,
     nearest,
@@ -26,6 +25,7 @@ from alchemy.data.cache.file_hashes import Hashes
 from alchemy.data.cache.sample_store import CacheNotWritable, CacheRemoved, NotCacheable, Stored
 from alchemy.data.pipe_chain import find_splitter, has_index, link_of, read_all, title
 from alchemy.errors import AlchemyError
+from alchemy.files import readable_size
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
 from alchemy.seeds import Generators, derive, reseed, sample_has_drawn, set_current_sample
 
@@ -101,7 +101,7 @@ class Cache(LstDataPipeline):
         fill = functools.partial(self._compute_samples, key)
         entry, made = keep_samples(cache_folder(), key.hash, about, fill, overwrite=self.overwrite_cache)
         text = "stored {:,} samples, {}" if made else "no changes, reusing {:,} samples, {}"
-        logger.info(f"cache {{}}: {text}", short(entry.key), entry.samples, format_size(entry.bytes))
+        logger.info(f"cache {{}}: {text}", short(entry.key), entry.samples, readable_size(entry.bytes))
         entry.touch()
         return entry.open(views=self.views)
 

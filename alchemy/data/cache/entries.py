@@ -267,19 +267,6 @@ def short(key: str) -> str:
     return key[:12]
 
 
-def format_size(count: float) -> str:
-    """Format a number of bytes.
-
-    >>> format_size(1_300_000)
-    '1.3 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
 def nearest(chain: Sequence[str], facts: dict[str, str], among: Iterable[Entry]) -> Entry | None:
     """Return the entry of the same chain with the fewest differences; ties go to the newest entry."""
     alike = [entry for entry in among if entry.chain == list(chain)]
