@@ -13,6 +13,10 @@ def fresh_imports():
     path = list(sys.path)
     yield
     sys.path[:] = path
+    _forget_src()
+
+
+def _forget_src():
     for name in [name for name in sys.modules if name.partition(".")[0] == "src"]:
         del sys.modules[name]
 
@@ -24,6 +28,20 @@ def project(tmp_path, monkeypatch, capsys):
     assert main(["new", str(folder)]) == 0
     monkeypatch.chdir(folder)
     capsys.readouterr()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained_project(tmp_path_factory):
+    """A project with one short run; it is copied, never changed."""
+    folder = tmp_path_factory.mktemp("trained") / "project"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        assert main(["new", str(folder)]) == 0
+        patch.chdir(folder)
+        quick = ["--device", "-1", "--set", "sched.epochs=1", "--set", "log_every=5"]
+        assert main(["run", "train.toml", *quick]) == 0
+    _forget_src()
     return folder
 
 

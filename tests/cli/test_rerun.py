@@ -21,20 +21,6 @@ from tests.tasks import texts
 CPU = ["--device", "-1"]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with one short run; it is copied, never changed."""
-    folder = tmp_path_factory.mktemp("trained") / "project"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", list(sys.path))
-        assert main(["new", str(folder)]) == 0
-        patch.chdir(folder)
-        assert main(["run", "train.toml", *CPU, "--set", "sched.epochs=1", "--set", "log_every=5"]) == 0
-    for name in [name for name in sys.modules if name.partition(".")[0] == "src"]:
-        del sys.modules[name]
-    return folder
-
-
 @pytest.fixture(autouse=True)
 def settings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rerun changes settings of its process."""
@@ -44,10 +30,10 @@ def settings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def record(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def record(trained_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The record of a run in a copy of the project, which is the working directory."""
     project = tmp_path / "my project"
-    shutil.copytree(trained, project, symlinks=True)
+    shutil.copytree(trained_project, project, symlinks=True)
     monkeypatch.chdir(project)
     (found,) = (project / "records" / "train").iterdir()
     edit(found / "env.json", cwd=str(project))

@@ -44,24 +44,12 @@ COMMANDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with one short run; it is copied, never changed."""
-    folder = tmp_path_factory.mktemp("trained") / "project"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", list(sys.path))
-        assert main(["new", str(folder)]) == 0
-        patch.chdir(folder)
-        assert main(["run", "train.toml", "--device", "-1", "--set", "sched.epochs=1"]) == 0
-    (folder / "lines.txt").write_text("a\n")
-    return folder
-
-
 @pytest.fixture
-def own(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own(trained_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The record of the user's own run, in a copy of the project as the working folder."""
-    shutil.copytree(trained, tmp_path / "project", symlinks=True)
+    shutil.copytree(trained_project, tmp_path / "project", symlinks=True)
     monkeypatch.chdir(tmp_path / "project")
+    Path("lines.txt").write_text("a\n")
     monkeypatch.setenv("HOSTILE_MARKER", str(tmp_path / "marker"))
     (record,) = (tmp_path / "project" / "records" / "train").iterdir()
     return record
