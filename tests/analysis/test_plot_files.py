@@ -57,7 +57,7 @@ def test_any_curve_is_valid_xml_within_the_picture(points: list[tuple[float, flo
 @pytest.mark.parametrize("values", [[1.0], [2.0, 2.0], [math.nan], [1.0, math.nan, 3.0]])
 @pytest.mark.parametrize("log", [False, True])
 def test_a_png_is_drawn(values: list[float], log: bool) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra `score` is not installed")
     line = PlotLine("$x_1 长", list(range(len(values))), values, low=values, high=values, raw=values)
     data = draw_png(plot_of(line, log=log))
     assert data.startswith(b"\x89PNG")

@@ -116,11 +116,11 @@ def test_notebooks_show_escaped_html(runs, tmp_path):
 
 
 def test_data_frames_have_the_columns_of_the_table(runs):
-    pandas = pytest.importorskip("pandas")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = runs.to_pandas(["lr", "dev/f1", "purpose"])
     assert isinstance(frame, pandas.DataFrame)
     assert frame.groupby("lr")["dev/f1"].mean().tolist() == pytest.approx([0.6, 0.7])
-    polars = pytest.importorskip("polars")
+    polars = pytest.importorskip("polars", reason="polars is not installed")
     assert isinstance(runs.to_polars(["lr", "created"]), polars.DataFrame)
 
 

@@ -17,7 +17,7 @@ from alchemy.records.metrics_file import read_metrics
 from alchemy.records.status import read_info
 from tests.analysis.fake_curves import write_curves
 
-pytest.importorskip("tensorboard")
+pytest.importorskip("tensorboard", reason="the extra `board` is not installed")
 
 
 @pytest.fixture(autouse=True)

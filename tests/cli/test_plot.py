@@ -34,7 +34,7 @@ def test_pictures_are_written_and_are_the_same_each_time(project: Path, capsys: 
         assert main(["plot", "last", "--metric", "train/loss,dev/f1", "--smooth", "0.5", "--out", name]) == 0
     assert (project / "a.svg").read_bytes() == (project / "b.SVG").read_bytes()
     assert capsys.readouterr().out == ""
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra `score` is not installed")
     assert main(["plot", "last", "--out", "a.png", "--log"]) == 0
     assert (project / "a.png").read_bytes().startswith(b"\x89PNG")
 

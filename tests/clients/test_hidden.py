@@ -55,7 +55,7 @@ def test_a_package_behind_an_import_hook_is_hidden_and_the_command_says_so(folde
 
 
 def test_an_editable_install_is_a_path(tmp_path, monkeypatch):
-    build = pytest.importorskip("setuptools.build_meta")
+    build = pytest.importorskip("setuptools.build_meta", reason="setuptools builds the package")
     source = tmp_path / "source"
     shutil.copytree(ROOT / "alchemy", source / "alchemy", ignore=lambda path, names: set(names) - {"__init__.py"})
     for name in ("pyproject.toml", "README.md", "LICENSE"):

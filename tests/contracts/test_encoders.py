@@ -114,7 +114,7 @@ def test_an_empty_text_is_no_nan(encoder: Encoder) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_is_read_as_transformers_reads_it(kind: str, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the extra `text` is not installed")
     path = folder(tmp_path, kind)
     rows = padded(ragged([4, 7]))
     theirs = transformers.AutoModel.from_pretrained(path).eval()

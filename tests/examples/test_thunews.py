@@ -27,7 +27,7 @@ from tests.examples.thunews import (
     write_model,
 )
 
-transformers = pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers", reason="the extra `text` is not installed")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from tests.examples.thunews import ALL, flags, furnished, rows, tables
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="the extra `text` is not installed")
 
 
 @pytest.fixture

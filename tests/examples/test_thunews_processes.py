@@ -16,7 +16,7 @@ import pytest
 from tests.examples.thunews import ALL, EXAMPLE, environment, flags, tables, write_bert, write_data
 from tests.text.sets import needs
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="the extra `text` is not installed")
 RUN = [sys.executable, str(EXAMPLE / "run.py")]
 
 

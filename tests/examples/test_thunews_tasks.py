@@ -9,7 +9,7 @@ import pytest
 
 from tests.examples.thunews import ALL, flags, rows, tables, write_bert
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="the extra `text` is not installed")
 PAIRS = "a,b,same\n" + "球赛,冠军,yes\n股票,学校,no\n基金,股票,yes\n高考,球赛,no\n" * 3
 NUMBERS = "text,labels\n" + "球赛冠军,1.5\n股票,-2\n高考学校,0.25\n" * 3
 

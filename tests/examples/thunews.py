@@ -81,7 +81,7 @@ def write_bert(root: Path, texts: list[str] | None = None, case: bool = False) -
 
 def sized(path: Path, size: int) -> Path:
     """Write a model with `size` ids and random weights to a folder."""
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the extra `text` is not installed")
     config = transformers.AutoConfig.from_pretrained(path, vocab_size=size)
     torch.manual_seed(1)
     transformers.AutoModel.from_config(config).save_pretrained(path)
@@ -90,7 +90,7 @@ def sized(path: Path, size: int) -> Path:
 
 def write_model(root: Path, kind: str) -> Path:
     """Write a tiny model of any kind with a character tokenizer.json and the special tokens of its family."""
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra `text` is not installed")
     special = SPECIAL.get(kind, LIKE_BERT)
     vocab = {token: place for place, token in enumerate([*special, *sorted({c for _, text in TRAIN for c in text})])}
     path = sized(folder(root, kind), len(vocab))

@@ -14,8 +14,8 @@ from tests.index.postgres_server import drop_tables, find_binaries, run_server
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The URL of a PostgreSQL server of our own."""
-    pytest.importorskip("sqlalchemy")
-    pytest.importorskip("psycopg")
+    pytest.importorskip("sqlalchemy", reason="the extra `track` is not installed")
+    pytest.importorskip("psycopg", reason="the extra `track` is not installed")
     binaries = find_binaries()
     if binaries is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")

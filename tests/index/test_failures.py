@@ -234,7 +234,7 @@ def test_a_failure_that_stays_is_an_error(index_file: Path, capsys: Capture, mon
 def test_a_server_that_cannot_be_reached(
     index_file: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, url: str, reason: str
 ) -> None:
-    pytest.importorskip("psycopg")
+    pytest.importorskip("psycopg", reason="the extra `track` is not installed")
     before, _ = ls(capsys)
     monkeypatch.setenv(URL, url)
     after, (line,) = ls(capsys)
@@ -247,7 +247,7 @@ def test_a_server_that_cannot_be_reached(
 @pytest.mark.usefixtures("local_project")
 @pytest.mark.parametrize("url", ["nonsense", "mysql://a/b", "sqlite:///x.db", "postgresql+psycopg2://a/b", "://", "\0"])
 def test_a_url_of_another_database_is_an_error(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    pytest.importorskip("psycopg")
+    pytest.importorskip("psycopg", reason="the extra `track` is not installed")
     monkeypatch.setattr(os, "environ", {**os.environ, URL: url})
     with pytest.raises(AlchemyError, match=r"ALCHEMY_DB is not the URL .*; postgresql://USER@HOST/DATABASE"):
         RecordIndex.open().__enter__()

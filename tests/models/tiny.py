@@ -22,7 +22,7 @@ def words() -> Words:
 
 def folder(root: Path, kind: str, **options: Any) -> Path:
     """A folder with a model of a few thousand random weights."""
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the extra `text` is not installed")
     shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
     if kind == "xlnet":
         shape = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24}

@@ -114,8 +114,8 @@ def as_jsonl(path: Path, data: bytes) -> None:
 
 
 def as_parquet(path: Path, data: bytes) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra `data` is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `data` is not installed")
     parquet.write_table(pyarrow.table({"text": data.decode().splitlines()}), path)
 
 
