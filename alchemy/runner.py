@@ -18,7 +18,6 @@ from alchemy.config.check import raise_if_wrong
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, find_run
-from alchemy.data import loader
 from alchemy.errors import AlchemyError, Refused, RunFailed
 from alchemy.launch.allocator import keep_memory
 from alchemy.launch.device import alloc
@@ -27,6 +26,7 @@ from alchemy.launch.project_imports import add_to_path, import_roots
 from alchemy.launch.signals import handle_signals
 from alchemy.launch.worker_pool import LostJob, run_all
 from alchemy.legacy.adapt import adapt, build_updater
+from alchemy.legacy.dataloader import get_dataloader
 from alchemy.legacy.keywords import fill_keywords
 from alchemy.loop import EvaluationInterrupted, announce, check_skipped_updates, evaluate, evaluate_at_end, infer, train
 from alchemy.optim import build_optimizer
@@ -39,7 +39,7 @@ from alchemy.progress import Terminal
 from alchemy.registry import Registrable, add_location, construct, set_adapter
 from alchemy.result import FailedRun, RunResult, explain_error, fail_if_ignored, log_failure
 from alchemy.sched import build_sched
-from alchemy.seeds import derive, preserve_rng_state, seed_everything, seed_worker
+from alchemy.seeds import preserve_rng_state, seed_everything, seed_worker
 from alchemy.state import open_state, save_bad_update
 from alchemy.stop import build_rules
 from alchemy.task import build_task, load_datasets
@@ -232,14 +232,6 @@ def prepare(context: Run) -> None:
     load_datasets(context)
     if context.cfg.weights:
         logger.info("weights: {}", context.cfg.weights)
-
-
-def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Loader:
-    """Return a loader for custom loops; without `seed`, the order depends on the run's seed and epoch."""
-    run = find_run()
-    if not seed and run is not None:
-        seed = derive(run.seed, "order", run.where.epoch)
-    return loader.get_dataloader(dataset, seed=seed, **kwargs)
 
 
 def run_task(

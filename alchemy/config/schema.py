@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from alchemy.annotations import Schema, any_of, schema_of
+from alchemy.annotation_types import Schema, any_of
+from alchemy.annotations import schema_of
 from alchemy.config.known_tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
 from alchemy.config.part_source import Part, parts
 from alchemy.config.short_names import resolve_name
