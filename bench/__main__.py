@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import check, checkpoint, data, defaults, loop, project, start, texts, tracking, translation
+from bench import check, checkpoint, data, defaults, loop, project, records, start, texts, tracking, translation
 from bench.measure import save
 
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "loop": loop.figures,
     "project": project.figures,
     "tracking": tracking.figures,
+    "records": records.figures,
     "checkpoint": checkpoint.figures,
     "data": data.figures,
     "texts": texts.figures,

@@ -21,26 +21,26 @@ PAIRS, HALF_WIDTH = 40, 0.03  # minimum number of pairs, and largest half-width 
 
 @dataclass
 class Figure:
-    """A figure and its upper bound. It holds if its whole interval is within the bound."""
+    """A figure and its upper bound. It holds if its whole interval is within the bound, or if it has none."""
 
     name: str
     value: float
     low: float
     high: float
-    bound: float
+    bound: float | None
     unit: str
     pairs: int
     load: float
 
     @property
     def holds(self) -> bool:
-        return self.high <= self.bound
+        return self.bound is None or self.high <= self.bound
 
     def __str__(self) -> str:
         verdict = "holds" if self.holds else "DOES NOT HOLD"
+        bound = "" if self.bound is None else f", bound {self.bound} {self.unit}: {verdict}"
         interval = f"[{self.low:.3f}, {self.high:.3f}]"
-        figure = f"{self.value:.3f} {self.unit} {interval}, bound {self.bound} {self.unit}"
-        return f"{self.name}: {figure}: {verdict} ({self.pairs} pairs, load {self.load:.2f})"
+        return f"{self.name}: {self.value:.3f} {self.unit} {interval}{bound} ({self.pairs} pairs, load {self.load:.2f})"
 
 
 def ratio(name: str, pairs: Sequence[tuple[float, float]], bound: float) -> Figure:
@@ -64,12 +64,12 @@ def difference(name: str, pairs: Sequence[tuple[float, float]], bound: float) ->
     return _figure(name, [ours - other for ours, other in pairs], bound, "s")
 
 
-def absolute(name: str, values: Sequence[float], bound: float, unit: str) -> Figure:
-    """Return the figure of values that are not compared with anything."""
+def absolute(name: str, values: Sequence[float], bound: float | None, unit: str) -> Figure:
+    """Return the figure of values that are not compared with anything; those of other programs have no bound."""
     return _figure(name, list(values), bound, unit)
 
 
-def _figure(name: str, values: list[float], bound: float, unit: str) -> Figure:
+def _figure(name: str, values: list[float], bound: float | None, unit: str) -> Figure:
     low, high = interval(values, statistics.median)
     return Figure(name, statistics.median(values), low, high, bound, unit, len(values), os.getloadavg()[0])
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from alchemy.cli.new import project
@@ -88,10 +89,18 @@ def figures(quick: bool = False) -> list[Figure]:
 
 def cpu_seconds(command: list[str], folder: Path | str = DEMO) -> float:
     """Return the user and system time of a process and its children."""
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return process_seconds(command, folder, dict(os.environ))[1]
+
+
+def process_seconds(command: list[str], folder: Path | str, env: dict[str, str]) -> tuple[float, float]:
+    """Run a command; return its wall time, and the user and system time of the process and its children."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        command, cwd=folder, env=env | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - begin
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} exited with code {process.returncode}")
-    return usage.ru_utime + usage.ru_stime
+    return wall, usage.ru_utime + usage.ru_stime
