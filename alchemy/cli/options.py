@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -88,6 +89,8 @@ def parse_command(name: str, words: Sequence[str]) -> argparse.Namespace:
         unknown = next((word for word in extra if word.startswith("-")), extra[0])
         is_option = unknown.startswith("-")
         hint = _suggest_option(unknown, words, inner.options()) if is_option else ""
+        if not is_option and "--filter" in inner.options():
+            hint = f"write --filter {shlex.quote(unknown)}"
         refuses = "has no option" if is_option else "does not accept"
         raise AlchemyError(f"{inner.prog} {refuses} {unknown!r}", hint=hint or f"see '{inner.prog} --help'")
     return args

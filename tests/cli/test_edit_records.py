@@ -54,6 +54,12 @@ def test_wrong_tags(record: Path, capsys, words: list[str], message: str) -> Non
     assert read_readme(record).tags == ()
 
 
+def test_a_filter_in_place_of_a_record_gets_a_hint(record: Path, capsys) -> None:
+    assert "`alchemy ls 'dev/f1>0.2'` lists the records" in run(capsys, "note", "dev/f1>0.2", "x", code=2)
+    assert "write --filter status:failed" in run(capsys, "rm", "status:failed", code=2)
+    assert "write --filter status:failed" in run(capsys, "gc", "status:failed", code=2)
+
+
 def test_notes_are_words_or_standard_input(record: Path, capsys, monkeypatch) -> None:
     run(capsys, "note", "last", "it", "works")
     monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe\n"))
