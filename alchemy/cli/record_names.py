@@ -77,7 +77,7 @@ def find_config(name: str) -> str:
 
 
 def _is_path(name: str) -> bool:
-    """Return whether a name can only be a path: it exists, or it has a folder and is neither `best(..)` nor a filter."""
+    """Return whether a name can only be a path: it exists, or has a folder and is neither `best(..)` nor a filter."""
     from alchemy.index.filter_parser import looks_like_filter
 
     return os.path.lexists(name) or (os.sep in name and not (name.startswith("best(") or looks_like_filter(name)))
