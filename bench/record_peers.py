@@ -96,7 +96,7 @@ def list_mlflow_runs(text: str = "") -> Work:
 
 
 def _mlflow() -> Any:
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
     from mlflow import MlflowClient  # type: ignore[import-not-found,unused-ignore]
 
     return MlflowClient(f"sqlite:///{Path('mlflow.db').absolute()}")
