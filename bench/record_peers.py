@@ -6,6 +6,7 @@ also runs in their environment: it imports libraries only where they are used.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -96,7 +97,8 @@ def list_mlflow_runs(text: str = "") -> Work:
 
 
 def _mlflow() -> Any:
-    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    logging.disable(logging.INFO)
     from mlflow import MlflowClient  # type: ignore[import-not-found,unused-ignore]
 
     return MlflowClient(f"sqlite:///{Path('mlflow.db').absolute()}")
