@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import Iterator, Mapping
 from io import BufferedReader
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from alchemy.index.schema import is_storable
 from alchemy.records.jsonl_writer import LONGEST
 
 BLOCK = 2**18  # bytes
+FEW_ROWS = 8  # with the same metrics; more are added as columns
 Rows = list[dict[str, Any] | None]
 
 
@@ -41,6 +43,11 @@ def parse_lines(block: bytes) -> Rows:
     if len(rows) != block.count(b"\n"):  # at least one line is damaged
         rows = [_parse_line(line) for line in block.split(b"\n")[:-1]]
     return [row if isinstance(row, dict) else None for row in rows]
+
+
+def _metric_names(row: dict[str, Any] | None) -> tuple[str, ...]:
+    values = None if row is None else row.get("values")
+    return tuple(values) if isinstance(values, dict) else ()
 
 
 def _parse_line(line: bytes) -> object:
@@ -82,11 +89,13 @@ class _Reader:
         self._resumed = False
 
     def add(self, rows: Rows, size: int) -> None:
-        if not self._add_columns(rows):
-            for number, row in enumerate(rows, self._lines + 1):
-                if row is not None:
-                    self._add_row(number, row)
-        self._lines += len(rows)
+        for _, group in groupby(rows, _metric_names):
+            same = list(group)
+            if len(same) < FEW_ROWS or not self._add_columns(same):
+                for number, row in enumerate(same, self._lines + 1):
+                    if row is not None:
+                        self._add_row(number, row)
+            self._lines += len(same)
         self._size += size
         self._marks.append(Mark(self._lines, self._size))
 
@@ -104,9 +113,8 @@ class _Reader:
             times = array("d", [row["t"] for row in plain])
             if len(plain) != len(rows) or {*map(type, updates), *map(type, epochs)} != {int}:
                 return False
-            (names,) = set(map(tuple, tables))
             places = array("q", updates)
-            columns = {name: array("d", [table[name] for table in tables]) for name in names}
+            columns = {name: array("d", [table[name] for table in tables]) for name in tables[0]}
         except (KeyError, TypeError, ValueError, OverflowError):
             return False
         lines = array("q", range(self._lines + 1, self._lines + 1 + len(rows)))
