@@ -30,7 +30,14 @@ from alchemy.plain_model import build_model
 from alchemy.precision import build_precision
 from alchemy.predict_inputs import build_input_handler, takes_rows
 from alchemy.records import find
-from alchemy.records.local_copies import best_checkpoint, config_of, find_code, has_best, use_local_copies
+from alchemy.records.local_copies import (
+    best_checkpoint,
+    config_of,
+    find_code,
+    has_best,
+    use_local_copies,
+    warn_of_other_code,
+)
 from alchemy.registry import set_adapter
 from alchemy.seeds import preserve_rng_state
 from alchemy.task import build_task
@@ -66,6 +73,8 @@ def load(
     user_dir = find_code(folder, user_dir)
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
     add_to_path(user_dir)
+    if text := warn_of_other_code(folder, user_dir, "user_dir="):
+        logger.warning("{}", text)
     use_local_copies(document, folder, overrides)
     weights = best_checkpoint(folder, checkpoint)
     return Predictor(document, weights=weights, device=device, batch_size=batch_size, pipes=pipes)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
     from alchemy.cli.derived_config import Derived
@@ -26,11 +26,11 @@ class Trained(NamedTuple):
 def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     """Add the project to the import path and load the config or record `args.target`.
 
-    Without the folder `args.user_dir`, the code in the record is used. With `quiet`, only problems are reported.
+    Without the folder `args.user_dir`, the code in the record is used. With `quiet`, the tokenizers are not reported.
     """
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project_imports import add_to_path
-    from alchemy.records.local_copies import config_of, find_code, use_local_copies
+    from alchemy.records.local_copies import config_of, find_code, use_local_copies, warn_of_other_code
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
     if os.path.isfile(args.target.partition("#")[0]):
@@ -39,10 +39,12 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
         return Trained(document)
     record = _find_record(args.target)
     wanted, args.user_dir = args.user_dir, find_code(record, args.user_dir)
-    if args.user_dir != wanted and not quiet:
+    if args.user_dir != wanted:
         print(f"{wanted} not found: using the code in {args.user_dir}", file=sys.stderr)
     document = prepare_cfg(config_of(record), record=True, user_dir=args.user_dir, **options)
     add_to_path(args.user_dir)
+    if text := warn_of_other_code(record, args.user_dir):
+        print(printable(f"warning: {text}"), file=sys.stderr)
     fields = use_local_copies(document, record, args.overrides)
     if fields and not quiet:
         print(f"using the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
 from alchemy.errors import AlchemyError, is_library
+from alchemy.files import hash_file
 from alchemy.registry import own_packages, unregister_package
 from alchemy.trust import record_of, untrusted_record
 
@@ -75,6 +77,18 @@ def find_file(name: str, user_dir: str = "src") -> Path | None:
     if Path(name).is_absolute() or ".." in Path(name).parts:
         return None
     return next((path for root in (*import_roots(user_dir), *sys.path) if (path := Path(root, name)).is_file()), None)
+
+
+def describe_changes(hashes: Mapping[str, str], user_dir: str = "src") -> list[str]:
+    """Compare files from `imported_files` with their hashes; return for example `["src/model.py has changed"]`."""
+    found = []
+    for name, digest in hashes.items():
+        path = find_file(name, user_dir)
+        if path is None:
+            found.append(f"{name} is missing")
+        elif hash_file(path) != digest:
+            found.append(f"{name} has changed")
+    return found
 
 
 def check_not_shadowed() -> None:

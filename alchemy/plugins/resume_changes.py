@@ -14,8 +14,7 @@ from alchemy.config.merge import format_brief
 from alchemy.config.secrets import MASK
 from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import hash_file
-from alchemy.launch.project_imports import find_file
+from alchemy.launch.project_imports import describe_changes
 from alchemy.plugins.config_hash import values_hash
 from alchemy.plugins.file_logger import environment, hash_code, versions
 from alchemy.records.environment import read_environment
@@ -116,8 +115,7 @@ def _format_value(value: object) -> str:
 def _code_changes(record: Path, user_dir: str) -> Iterator[Change]:
     info = read_info(record)
     if info.get("code"):
-        changed = [text for name, digest in info["code"].items() if (text := _describe_change(name, digest, user_dir))]
-        if changed:
+        if changed := describe_changes(info["code"], user_dir):
             yield Change("code", ", ".join(changed), True)
     elif info["code_hash"] != hash_code(user_dir):  # from an earlier version, or killed before the first save
         yield Change("code", f"the code in {user_dir} has changed", True)
@@ -125,13 +123,6 @@ def _code_changes(record: Path, user_dir: str) -> Iterator[Change]:
         before = info["versions"].get(package)
         if before != version:
             yield Change(package, f"{before} -> {version}", True)
-
-
-def _describe_change(name: str, digest: str, user_dir: str) -> str:
-    path = find_file(name, user_dir)
-    if path is None:
-        return f"{name} is missing"
-    return "" if hash_file(path) == digest else f"{name} has changed"
 
 
 def _weight_changes(record: Path) -> Iterator[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from urllib.parse import quote
 
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError
+from alchemy.launch.project_imports import describe_changes
 from alchemy.records.labels import labels_file
-from alchemy.records.symlinks import BACKUP, refuse_links
+from alchemy.records.status import try_read_info
+from alchemy.records.symlinks import BACKUP, MAX_LISTED, refuse_links
 from alchemy.records.tokenizers import tokenizer_folder
 from alchemy.registry import parameters, resolve
 
@@ -57,6 +60,23 @@ def find_code(record: Path, user_dir: str) -> str:
         return user_dir
     refuse_links(record / BACKUP)
     return str(copy)
+
+
+def warn_of_other_code(record: Path, user_dir: str, option: str = "--user-dir ") -> str:
+    """Return a warning if modules in `user_dir` differ from those that the run of a record imported, or an empty text.
+
+    It says with which `option` the copy in the record is used instead.
+    """
+    package = os.path.basename(os.path.abspath(user_dir))
+    hashes = try_read_info(record).get("code", {})
+    changed = describe_changes({name: hashes[name] for name in hashes if name.startswith(f"{package}/")}, user_dir)
+    if not changed:
+        return ""
+    more = f" and {len(changed) - MAX_LISTED} more" if len(changed) > MAX_LISTED else ""
+    copy = record / BACKUP / package
+    usable = copy.is_dir() and os.path.realpath(copy) != os.path.realpath(user_dir)
+    hint = f"; to use the code of the run: {option}{shlex.quote(str(copy))}" if usable else ""
+    return f"since the run: {', '.join(changed[:MAX_LISTED])}{more}{hint}"
 
 
 def use_local_copies(document: Document, record: Path, overrides: Sequence[str] = ()) -> list[str]:

@@ -15,7 +15,9 @@ import pytest
 import alchemy
 from alchemy.cli import main
 from alchemy.config.toml_writer import dumps
+from alchemy.plugins.file_logger import hash_code
 from alchemy.records.status import read_info
+from tests.logs import warned
 from tests.tasks import texts
 
 CPU = ["--device", "-1"]
@@ -68,12 +70,33 @@ def test_predictions_use_the_code_of_the_record_if_there_is_no_other(record: Pat
     copy = record / "backup" / "src"
     assert main(["predict", str(record), *CPU]) == 0
     assert f"src not found: using the code in {copy}" in capfd.readouterr().err
+    Path("new.csv").write_text("x,y\n0.1,0.2\n")
+    assert main(["predict", str(record), *CPU, "--file", "new.csv"]) == 0
+    told = capfd.readouterr().err
+    assert f"src not found: using the code in {copy}" in told and "warning" not in told
     with alchemy.load(record) as model:
         assert type(model.module).__module__ == "src.model"
     assert sys.modules["src.model"].__file__ == str(copy / "model.py")
     (copy / "model.py").write_text("raise RuntimeError('attacked')\n")
     assert main(["predict", str(record), *CPU]) == 2
     assert f"cannot import code from {copy}: it is in an untrusted record" in capfd.readouterr().err
+
+
+def test_weights_that_meet_other_code_are_a_warning(record: Path, capfd: Any) -> None:
+    with Path("src/model.py").open("a") as file:
+        file.write("# a new idea\n")
+    Path("src/unused.py").write_text("")
+    changed, copy = "since the run: src/model.py has changed; to use the code of the run: ", record / "backup" / "src"
+    assert main(["test", str(record), *CPU]) == 0
+    assert f"warning: {changed}--user-dir '{copy}'\n" in capfd.readouterr().err
+    (tested,) = (record.parents[1] / "test").iterdir()
+    was, now = read_info(record), read_info(tested)
+    assert now["code_hash"] == hash_code("src") != was["code_hash"]
+    assert now["code"]["src/model.py"] != was["code"]["src/model.py"]
+    with warned() as lines, alchemy.load(record):
+        assert f"{changed}user_dir='{copy}'" in lines
+    with warned() as lines, alchemy.load(record, user_dir=str(copy)):
+        assert lines == []
 
 
 def test_code_in_the_working_directory_is_not_used(record: Path, capfd: Any) -> None:
