@@ -15,8 +15,8 @@ from alchemy.index.filters import FUNCTIONS
 from alchemy.index.listing import Cell, summarize_values
 from alchemy.index.metric_direction import find_minimizing, is_minimized
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row, keep_latest
-from alchemy.index.value_format import format_count, format_number
+from alchemy.index.row import Row, drop_repeats
+from alchemy.index.value_format import format_count, format_names, format_number
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 
 MANY_TESTS = 3  # from this number on, the p-values get a caution
@@ -63,7 +63,7 @@ def compare_groups(
     """Compare groups of runs with the first one, by their values `at` the best checkpoint, or another statistic."""
     notes = [note for group in groups for note in _find_caveats(index, group)]
     notes += _find_shared(groups)
-    groups = [group._replace(rows=keep_latest(group.rows)) for group in groups]
+    groups = [group._replace(rows=drop_repeats(group.rows)) for group in groups]
     rows = _read_metrics(index, groups, metrics, at)
     tested = [row for row in rows if row.monitored or row.name in metrics]
     verdicts = []
@@ -92,11 +92,12 @@ def compare_groups(
 def _find_caveats(index: RecordIndex, group: RunGroup) -> list[str]:
     """Return what a reader must know about a group before believing its numbers."""
     notes = []
-    folded = fold_seeds(group.rows)
-    if len(folded) > 1:
-        keys = list(changed_keys(index, folded))
-        notes.append(f"the runs of {group.label} differ in more than their seed: {', '.join(keys[:5]) or 'code'}")
-    repeated = len(group.rows) - len(keep_latest(group.rows))
+    if keys := list(changed_keys(index, fold_seeds(group.rows))):
+        notes.append(f"the runs of {group.label} differ in more than their seed: {format_names(keys, 5)}")
+    codes = {row.code_hash for row in group.rows}
+    if len(codes) > 1:
+        notes.append(f"{group.label} mixes runs of {len(codes)} versions of the code: {_join_codes(group.rows)}")
+    repeated = len(group.rows) - len(drop_repeats(group.rows))
     if repeated:
         notes.append(f"{group.label}: {format_count(repeated, 'run')} {REPEATED}")
     statuses = Counter(row.status for row in group.rows if row.status != "finished")

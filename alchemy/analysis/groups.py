@@ -14,7 +14,7 @@ from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row, fold_key
 
 MAX_GROUPS = 26
-REPEATED = "left out, since a later run has the same config and seed"  # what `keep_latest` does
+REPEATED = "left out, since another run has the same config, code and seed"  # what `drop_repeats` does
 _NAME = re.compile(r"[\w.~/-]*|best\(.*\)")
 
 

@@ -13,7 +13,7 @@ from alchemy.analysis.groups import REPEATED, changed_keys, fold_seeds
 from alchemy.errors import AlchemyError
 from alchemy.index.curves import Bucket
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row, keep_latest
+from alchemy.index.row import Row, drop_repeats
 from alchemy.index.value_format import format_count
 
 X_AXES = ("update", "epoch", "time")
@@ -77,7 +77,7 @@ def build_plot(
     """Build a panel for each group of metrics. Runs that differ only in their seed become one curve, unless `each`."""
     if not 0 <= smooth < 1:
         raise AlchemyError(f"smoothing must be at least 0 and below 1, got {smooth}", hint="0.9 is strong")
-    groups = [[row] for row in dict.fromkeys(rows)] if each else list(map(keep_latest, fold_seeds(rows)))
+    groups = [[row] for row in dict.fromkeys(rows)] if each else list(map(drop_repeats, fold_seeds(rows)))
     if len(groups) > MAX_LINES:
         hint = "use a narrower filter"
         raise AlchemyError(f"{len(groups)} curves are too many for a plot, at most {MAX_LINES} are shown", hint=hint)

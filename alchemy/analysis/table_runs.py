@@ -13,7 +13,7 @@ from alchemy.index.filter_parser import BadFilter
 from alchemy.index.filters import UnknownName, compile_filter
 from alchemy.index.listing import UnknownColumn, Value, Values
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row, keep_latest
+from alchemy.index.row import Row, drop_repeats
 from alchemy.index.value_format import format_names
 
 BY_FIELDS = ("tag", "variant")  # `rows_by` and `columns_by` accept these next to config keys
@@ -51,7 +51,7 @@ class TableRuns:
         return self._of_row[row.name] is not None
 
     def fitting(self, row: RowSpec, column: ColumnSpec) -> list[Row]:
-        """Return the runs that fit a cell, newest first: the latest one of each config and seed."""
+        """Return the runs that fit a cell, newest first: one of each config, code and seed."""
         cell: CellSpec | None = row.cells.get(column.name)
         if cell is not None and cell.query is not None:
             return self._load(self._all & self._find(cell.query, cell.where))
@@ -98,9 +98,9 @@ class TableRuns:
     def warn_if_mixed(self, rows: list[Row], cell: str, where: str) -> None:
         """Warn if runs differ in more than their seed, since their mean is rarely what was meant."""
         distinct = list({row.fold_hash: row for row in rows}.values())[:_COMPARED]
-        if len(distinct) < 2:
-            return
-        changed = sorted(find_changed_keys(list(self.index.config(distinct).values()), hidden=REPEATED))
+        changed = ["code"] if len({row.code_hash for row in rows}) > 1 else []
+        if len(distinct) > 1:
+            changed += sorted(find_changed_keys(list(self.index.config(distinct).values()), hidden=REPEATED))
         if changed:
             hint = "restrict the filter, or add a row or column for each"
             self.warn(f"the mean is over runs that differ in {format_names(changed, _SHOWN)}", where, hint, cell)
@@ -118,9 +118,9 @@ class TableRuns:
         ]
 
     def _load(self, numbers: set[int]) -> list[Row]:
-        """Load runs, newest first, and only the latest one of each config and seed."""
-        rows = sorted(self._read(numbers), key=lambda row: (row.started or 0.0, row.name), reverse=True)
-        return keep_latest(rows)
+        """Load runs, newest first, and only one of each config, code and seed."""
+        rows = sorted(self._read(numbers), key=lambda row: row.age, reverse=True)
+        return drop_repeats(rows)
 
     def _read(self, numbers: set[int]) -> list[Row]:
         self._known |= {

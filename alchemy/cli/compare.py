@@ -99,7 +99,7 @@ def _print(found: GroupComparison) -> None:
     print()
     header = ["metric", labels[0], *(name for label in labels[1:] for name in (label, f"{label} - {labels[0]}"))]
     print_table(header, [_render(row) for row in found.metrics])
-    for title, lines in (("", found.verdicts), ("note: ", found.notes)):
+    for title, lines in (("note: ", found.notes), ("", found.verdicts)):
         print("".join(printable(f"\n{title}{line}") for line in lines), end="\n" if lines else "")
 
 

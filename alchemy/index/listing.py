@@ -11,11 +11,11 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.config_changes import find_changed_keys
 from alchemy.index.filters import FUNCTIONS
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row, keep_latest
+from alchemy.index.row import Row, drop_repeats
 from alchemy.index.value_format import format_number
 
 MAX_CHANGED = 4  # columns for config keys that differ
-_OF_LATEST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a folded line shows the latest run's
+_OF_FIRST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a folded line shows the first run's
 Value = float | str | None
 
 
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of the table: runs that differ only in their seed, the latest first, and its cells by column."""
+    """A line of the table: runs that differ only in their seed, the one that names it first, and its cells by column."""
 
     runs: list[Row]
     cells: dict[str, Cell]
@@ -76,7 +76,7 @@ def build_listing(
     chosen = groups if limit is None else groups[:limit]
     rows = {row.id: row for row in index.load([number for group in chosen for number in group])}
     found = ([rows[number] for number in group if number in rows] for group in chosen)
-    runs = [sorted(group, key=lambda row: row.age, reverse=True) for group in found]
+    runs = [sorted(group, key=lambda row: row.rank, reverse=True) for group in found]
     values = Values(index, list(rows.values()))
     chosen_columns = columns or [name for name in _choose_columns(runs, values) if values.has(name)]
     names = list(dict.fromkeys([*chosen_columns, *more]))
@@ -99,8 +99,8 @@ def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
     if name == "status":  # what did not finish is shown first
         group = sorted(group, key=lambda row: row.status == "finished")
     elif name not in FIELD_COLUMNS:
-        group = keep_latest(group)
-    return summarize_values([get(row) for row in (group[:1] if name in _OF_LATEST else group)])
+        group = drop_repeats(group)
+    return summarize_values([get(row) for row in (group[:1] if name in _OF_FIRST else group)])
 
 
 def summarize_values(values: Sequence[Value]) -> Cell:

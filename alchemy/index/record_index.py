@@ -271,12 +271,13 @@ class RecordIndex:
     def best(self, metric: str, text: str = "") -> Row:
         """Return the training run with the best value of a metric among the records that match a filter.
 
-        Metrics whose name contains `loss`, `error` or similar are minimized.
+        Metrics whose name contains `loss`, `error` or similar are minimized. Of several equal values, the oldest run's
+        is the best.
         """
         if not self.names.find_metrics(metric):
             raise AlchemyError(f"no record has a metric {metric!r}", hint=self.names.suggest(metric))
         lowest = is_minimized(metric)
-        values = self.metrics(rows := self.query(text, kind="train"))
+        values = self.metrics(rows := self.query(text, sort="created", kind="train"))
         scored = [(row, values[row.id][metric]["at_best"]) for row in rows if metric in values[row.id]]
         scored = [(row, value) for row, value in scored if value is not None]
         if not scored:

@@ -63,6 +63,11 @@ class Row(NamedTuple):
         """Sorts records by when they started, the oldest first."""
         return self.started or 0.0, self.name
 
+    @property
+    def rank(self) -> tuple[bool, bool, float, str]:
+        """Sorts runs by what to show of several: the highest is finished, is not a rerun, and started last."""
+        return self.status == "finished", not (self.parent and self.kind == "train"), *self.age
+
 
 COLUMNS = ", ".join(f"r.{name}" for name in Row._fields)  # of the table `records r`
 
@@ -75,10 +80,10 @@ def fold_key(number: int, kind: str, fold_hash: str, code_hash: str) -> tuple[st
     return kind, fold_hash or str(number), code_hash
 
 
-def keep_latest(rows: Sequence[Row]) -> list[Row]:
-    """Drop earlier runs with the same config and seed: repeating a run is not an independent measurement."""
-    latest: dict[tuple[str, str], Row] = {}
-    for row in sorted(rows, key=lambda row: row.age):
-        latest[(row.fold_hash, row.seed) if row.fold_hash and row.seed else (row.path, "")] = row
-    kept = {row.id for row in latest.values()}
+def drop_repeats(rows: Sequence[Row]) -> list[Row]:
+    """Keep one run of each config, code and seed: repeating a run is not an independent measurement."""
+    chosen: dict[object, Row] = {}
+    for row in sorted(rows, key=lambda row: row.rank):
+        chosen[*fold_key(row.id, row.kind, row.fold_hash, row.code_hash), row.seed or row.id] = row
+    kept = {row.id for row in chosen.values()}
     return [row for row in rows if row.id in kept]

@@ -8,6 +8,7 @@ import pytest
 
 from alchemy.analysis.compare import GroupComparison, compare_groups
 from alchemy.analysis.groups import build_groups
+from alchemy.cli import main
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
 from tests.analysis.fake_curves import change_info
@@ -82,12 +83,26 @@ def test_what_makes_a_comparison_doubtful_is_noted(project: Path) -> None:
     assert found.groups[0].seeds == ["1", "2"]
     assert [value for _, value in found.metrics[0].values[0]] == [0.8, 0.7]
     assert found.notes == [
-        "A: 1 run left out, since a later run has the same config and seed",
+        "A: 1 run left out, since another run has the same config, code and seed",
         "the runs of B differ in more than their seed: optim.lr",
-        "B: 1 run left out, since a later run has the same config and seed",
+        "B: 1 run left out, since another run has the same config, code and seed",
         "B: 1 run failed",
         "A and B share 3 runs",
     ]
+
+
+def test_a_later_run_with_other_code_does_not_replace_a_run(project: Path, capsys) -> None:
+    write_group(project, 0.1, {1: 0.8, 2: 0.9})
+    write_group(project, 0.2, {1: 0.7, 2: 0.6})
+    write_group(project, 0.1, {2: 0.3})
+    for folder in project.glob("2026*"):
+        change_info(folder, code_hash=("b" if folder == max(project.glob("2026*")) else "a") * 64)
+    found = compare()
+    assert [value for _, value in found.metrics[0].values[0]] == [0.8, 0.9, 0.3]
+    assert found.notes == [f"A mixes runs of 2 versions of the code: {'a' * 10}, {'b' * 10}"]
+    assert main(["compare", "lr=0.1", "lr=0.2"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("note: A mixes runs") < out.index("no clear difference between A and B")
 
 
 def test_metrics_that_are_missing_huge_or_unknown(project: Path) -> None:

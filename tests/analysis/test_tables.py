@@ -12,8 +12,10 @@ from alchemy.analysis.table_files import Options, parse_table
 from alchemy.analysis.tables import ResultTable, build_table, summarize_runs
 from alchemy.errors import AlchemyError
 from alchemy.index.record_index import RecordIndex
+from tests.analysis.fake_curves import change_info
 from tests.analysis.fake_runs import write_run
 
+LINKED = '[[rows]]\nname = "b"\ncells."dev/f1" = { record = "%s" }\n'
 HEAD = 'metric = "dev/f1"\nscale = 100\ndigits = 1\n'
 
 
@@ -138,6 +140,23 @@ def test_a_mean_over_different_configs_is_reported(records: Path) -> None:
     table = build(HEAD + 'rows_by = "tag"\n')
     assert shown(table) == {("demo", "dev/f1"): "60.0 ± 14.1 (2)"}
     assert "demo / dev/f1: the mean is over runs that differ in lr; restrict" in str(table.warnings[0])
+
+
+def test_a_mean_over_different_code_is_reported(records: Path) -> None:
+    for number, (f1, code) in enumerate([(0.5, "a"), (0.7, "b")]):  # the same config and seed
+        change_info(records / write_run(records, number, {"dev/f1": f1}), code_hash=code)
+    table = build(HEAD + 'rows_by = "tag"\n')
+    assert shown(table) == {("demo", "dev/f1"): "60.0 ± 14.1 (2)"}
+    assert "demo / dev/f1: the mean is over runs that differ in code; restrict" in str(table.warnings[0])
+
+
+def test_an_exact_rerun_does_not_replace_the_original(records: Path) -> None:
+    first = write_run(records, 1, {"dev/f1": 0.5})
+    write_run(records, 2, {"dev/f1": 0.4}, parent=first)
+    write_run(records, 3, {"dev/f1": 0.3}, status="failed")
+    table = build(HEAD + f'filter = "status!=killed"\n[[rows]]\nname = "a"\nfilter = "tag:demo"\n{LINKED % first}')
+    assert shown(table) == {("a", "dev/f1"): "50.0", ("b", "dev/f1"): "50.0"}
+    assert not table.stale()
 
 
 def test_names_that_no_record_has_are_warnings_with_a_line(records: Path) -> None:

@@ -51,6 +51,15 @@ def test_a_folded_line_is_named_after_the_latest_run_and_has_all_tags(records: P
         assert lines[1].split()[:5] == ["2026-03-01_14-00-00", "a,", "b,", "z", "2026-03-01"]
 
 
+def test_a_rerun_does_not_represent_a_folded_line(records: Path, capsys) -> None:
+    first = write_run(records, 0, {"dev/f1": 0.9})
+    write_run(records, 1, {"test/f1": 0.8}, kind="test", parent=first)
+    change_info(records / write_run(records, 2, {"dev/f1": 0.9}, parent=first), purpose="rerun of it")
+    write_run(records, 3, {"dev/f1": 0.1}, status="failed")
+    lines, _ = ls(capsys, "--columns", "id,purpose,runs,dev/f1,test/f1")
+    assert lines[1].split() == ["2026-03-01_12-00-00", "3", "0.9", "0.8"]
+
+
 def test_ids_can_be_used_as_they_are(records: Path, capsys) -> None:
     name = write_run(records, 1, {})
     os.rename(records / name, records / "2026-01-01_10-00-00.123456")

@@ -145,6 +145,13 @@ def test_names_of_records(five: Path) -> None:
                 index.find(text)
 
 
+def test_of_equal_values_the_oldest_is_the_best(five: Path) -> None:
+    for number in (6, 7):
+        write_run(five, number, {"dev/f1": 0.95})
+    with RecordIndex.open() as index:
+        assert index.find("best(dev/f1)").name.startswith("2026-03-01_18")
+
+
 def test_curves_of_both_databases_are_exact(project: Path) -> None:
     folder = write_curves(project, 0, {"loss": [float(number % 7) for number in range(25_000)]}, per_epoch=100)
     assert (folder / "metrics.jsonl").stat().st_size > 2 * 2**20  # large enough to be stored
