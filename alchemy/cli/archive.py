@@ -8,7 +8,7 @@ from pathlib import Path
 
 from alchemy.cli.index import open_index
 from alchemy.cli.options import Command, Parser
-from alchemy.cli.record_names import add_records, choose_records
+from alchemy.cli.record_names import add_records, choose_records, find_results
 from alchemy.errors import printable
 from alchemy.files import readable_size
 
@@ -34,7 +34,7 @@ def _main(args: argparse.Namespace) -> int:
     with open_index() as index:
         rows = choose_records(index, args.records, args.filter)
         if args.children:
-            rows += [child for row in rows for child in index.children(row)]
+            rows += find_results(index, rows)
     folders = list(dict.fromkeys(row.folder for row in rows))
     packed = write_archive(Path(args.output), folders, checkpoints=not args.no_checkpoints)
     count = format_count(len(folders), "record")

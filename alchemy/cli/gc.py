@@ -58,7 +58,7 @@ def _main(args: argparse.Namespace) -> int:
         if not 0 <= days < math.inf:
             raise AlchemyError(f"{name} must be a number of days >= 0, got {days}", hint=f"for example {name} 30")
     with open_index() as index:
-        found = list(_find(index, args))
+        found, home = list(_find(index, args)), index.settings.home
     failed = 0
     if args.yes:
         wanted, found = found, _delete(found)
@@ -73,6 +73,8 @@ def _main(args: argparse.Namespace) -> int:
         print_table(["what", "size", "where", "items"], cells, wide=["where", "items"])
         total = readable_size(sum(one.bytes for one in found))
         print(f"{total} deleted" if args.yes else f"{total} could be deleted: add --yes")
+    if not args.json:
+        _tell_bin(home, {one.path for one in found})
     return 1 if failed else 0
 
 
@@ -86,6 +88,21 @@ def _find(index: RecordIndex, args: argparse.Namespace) -> Iterator[Garbage]:
     yield from find_in_bin(index.settings.home, args.bin_days)
     if (cache := index.settings.home / "cache").is_dir():
         yield from _find_cache(cache, args.cache_days)
+
+
+def _tell_bin(home: Path, found: set[Path]) -> None:
+    """Say what is left in the bin because it is not old enough."""
+    from alchemy.index.value_format import format_count
+    from alchemy.records.bin import list_bin
+    from alchemy.records.disk_usage import measure_usage
+
+    left = [removed.folder for removed in list_bin(home) if removed.folder not in found]
+    if left:
+        size, seen = 0, set[tuple[int, int]]()
+        for folder in left:
+            size += measure_usage(folder, seen).total
+        count = format_count(len(left), "record")
+        print(f"the bin has {count} ({readable_size(size)}); `alchemy gc --bin-days 0` includes them")
 
 
 def _find_cache(folder: Path, days: float) -> Iterator[Garbage]:

@@ -41,6 +41,11 @@ def choose_records(index: RecordIndex, names: Sequence[str], text: str | None) -
     return list({row.path: row for row in rows}.values())
 
 
+def find_results(index: RecordIndex, rows: Sequence[Row]) -> list[Row]:
+    """Return the tests and predictions of records. A rerun of a record is a run of its own."""
+    return [child for row in rows for child in index.children(row) if child.kind != "train"]
+
+
 def _find_row(index: RecordIndex, name: str) -> Row:
     from alchemy.index.filter_parser import looks_like_filter
 

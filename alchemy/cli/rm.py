@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from alchemy.cli.ask import confirm
 from alchemy.cli.index import open_index
 from alchemy.cli.options import Command, Parser, add_json, print_json
-from alchemy.cli.record_names import add_records, choose_records
+from alchemy.cli.record_names import add_records, choose_records, find_results
 from alchemy.cli.table_format import print_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
@@ -46,8 +46,7 @@ def _main(args: argparse.Namespace) -> int:
         return _list(load_settings(), args) if args.list else _undo(load_settings(), args)
     with open_index() as index:
         rows = choose_records(index, args.records, args.filter)
-        children = [child for row in rows for child in index.children(row)]
-        return _remove(index, rows, children, args)
+        return _remove(index, rows, find_results(index, rows), args)
 
 
 def _remove(index: RecordIndex, rows: list[Row], children: list[Row], args: argparse.Namespace) -> int:

@@ -36,8 +36,10 @@ def test_children_stay_unless_asked_for(records: Path, capsys) -> None:
     assert "tests and predictions that stay: 1" in run(capsys, "rm", name, "--yes")
     assert os.listdir(records) == [test]
     run(capsys, "rm", "--undo")
+    rerun = write_run(records, 3, {}, parent=name)
+    assert run(capsys, "archive", name, "--children", "-o", "a.tar").startswith("a.tar: 2 records, ")
     run(capsys, "rm", name, "--yes", "--children")
-    assert os.listdir(records) == []
+    assert os.listdir(records) == [rerun]
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("YES\n", 0), ("n\n", 1), ("", 1), ("\n", 1)])
@@ -86,7 +88,9 @@ def test_gc_deletes_only_with_yes(records: Path, capsys) -> None:
     assert "1000 B deleted" in run(capsys, "gc", "--yes")
     assert os.listdir(record / "state") == ["u2"]
     run(capsys, "rm", "last", "--yes")
-    run(capsys, "gc", "--bin-days", "0", "--yes")
+    told = run(capsys, "gc")
+    assert told.startswith("nothing to delete\nthe bin has 1 record (") and "`alchemy gc --bin-days 0`" in told
+    assert "the bin has" not in run(capsys, "gc", "--bin-days", "0", "--yes")
     assert run(capsys, "rm", "--list") == "the bin is empty\n"
 
 
