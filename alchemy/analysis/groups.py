@@ -40,7 +40,7 @@ def select_runs(index: RecordIndex, text: str) -> list[Row]:
         return [index.find(text)]
     except AlchemyError:
         is_name = _NAME.fullmatch(text) is not None
-        if is_name and (not text or text.startswith("best(") or _is_ambiguous(index, text)):
+        if is_name and (not text or text.startswith("best(") or is_start_of_id(index, text)):
             raise
         if found := index.query(text, kind="train", sort="created"):
             return found
@@ -49,8 +49,8 @@ def select_runs(index: RecordIndex, text: str) -> list[Row]:
     raise AlchemyError(f"no record has the name {text!r}, and no training run matches it as a filter")
 
 
-def _is_ambiguous(index: RecordIndex, text: str) -> bool:
-    """Whether a text is the beginning of several ids; it is not a filter then."""
+def is_start_of_id(index: RecordIndex, text: str) -> bool:
+    """Whether ids begin with a text; it is not a filter then."""
     return bool(re.fullmatch(r"\d[\w.-]*", text)) and bool(index.query(f'id="{text}*"', limit=1))
 
 

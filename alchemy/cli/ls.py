@@ -133,11 +133,14 @@ def _view(index: RecordIndex, listing: Listing, args: argparse.Namespace) -> tup
 
 
 def _explain_empty(index: RecordIndex, args: argparse.Namespace) -> list[str]:
+    from alchemy.analysis.groups import is_start_of_id
+
     text, roots = " ".join(args.filter), ", ".join(map(str, index.roots))
     if not args.all and (others := len(index.query(text))):
         return [f"no training run matches, but {format_count(others, 'other record')}: add --all"]
     if total := len(index.query()):
-        return [f"none of {format_count(total, 'record')} matches {printable(text)!r}"]
+        hint = f"; to look at a record: alchemy show {text}" if is_start_of_id(index, text) else ""
+        return [f"none of {format_count(total, 'record')} matches {printable(text)!r}{hint}"]
     return [f"no records below {roots}; `alchemy run CFG` writes one, --in DIR looks elsewhere"]
 
 

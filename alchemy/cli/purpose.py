@@ -30,6 +30,7 @@ def _main(args: argparse.Namespace) -> int:
     record = find_record(args.record)
     if args.text or args.edit:
         set_purpose(record, " ".join(args.text) if args.text else edit_text(read_readme(record).purpose, "purpose.md"))
+        print(printable(f"changed the purpose of {record.name}"))
     else:
         print(printable(read_readme(record).purpose))
     return 0

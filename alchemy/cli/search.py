@@ -33,6 +33,7 @@ def _arguments(parser: Parser) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.text_matches import find_matches, search
+    from alchemy.index.words import SHORTEST_PREFIX, is_cjk, query_terms
 
     text = " ".join(args.text)
     with open_index() as index:
@@ -48,7 +49,10 @@ def _main(args: argparse.Namespace) -> int:
         for match in matches[row.id]:
             print(f"    {printable(match.where)}: {_render(match)}")
     if not found:
-        print("no training run contains all of these words", file=sys.stderr)
+        short = [term for term in query_terms(text) if len(term) < SHORTEST_PREFIX and not is_cjk(term)]
+        why = f" is only found as a whole word, since it is shorter than {SHORTEST_PREFIX} letters"
+        hint = f"; {short[0]!r}{why}" if short else ""
+        print(f"no training run contains all of these words{hint}", file=sys.stderr)
     if len(found) > len(shown):
         print(f"{len(shown)} of {len(found)} records; -n 0 shows all", file=sys.stderr)
     if others:

@@ -71,7 +71,7 @@ def test_notes_are_words_or_standard_input(record: Path, capsys, monkeypatch) ->
 
 def test_the_purpose_is_printed_and_replaced(record: Path, capsys) -> None:
     assert run(capsys, "purpose", "last") == "\n"
-    run(capsys, "purpose", "last", "does", "it help?")
+    assert run(capsys, "purpose", "last", "does", "it help?") == f"changed the purpose of {record.name}\n"
     assert run(capsys, "purpose", "last") == "does it help?\n"
     run(capsys, "purpose", "last", "")
     assert read_readme(record).purpose == ""

@@ -133,6 +133,8 @@ def test_columns_that_differ_are_shown_with_short_names(records: Path, capsys) -
 def test_an_empty_list_gives_a_hint(records: Path, capsys) -> None:
     assert "no records below" in ls(capsys)[1]
     run = write_run(records, 1, {})
+    assert "to look at a record: alchemy show 2026-03-01_13" in ls(capsys, "2026-03-01_13")[1]
+    assert "alchemy show" not in ls(capsys, "2026-04")[1]
     write_run(records, 2, {}, kind="test", parent=run, tag="other")
     assert ls(capsys, "status:failed")[1] == "none of 2 records matches 'status:failed'\n"
     assert "add --all" in ls(capsys, "tag:other")[1]

@@ -110,6 +110,7 @@ def test_words_are_found_wherever_they_are(records: Path, capsys) -> None:
         assert shown.startswith("2026-03-01_13-00-00  failed  demo\n"), words
         assert f"    {place}" in shown
     assert run(capsys, "search", "习预") == "no training run contains all of these words\n"
+    assert "'fo' is only found as a whole word, since it is shorter than 3 letters" in run(capsys, "search", "Fo")
     (found,) = json.loads(run(capsys, "search", "学习率", "--json"))
     assert found["matches"] == [{"where": "purpose", "text": "Hilft ein anderes Optimierungsverfahren? 学习率预热"}]
 
