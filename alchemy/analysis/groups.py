@@ -12,8 +12,10 @@ from alchemy.errors import AlchemyError
 from alchemy.index.config_changes import find_changed_keys
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row, fold_key
+from alchemy.index.value_format import format_names
 
 MAX_GROUPS = 26
+MOST_VALUES = 5  # of a config key within a group
 REPEATED = "left out, since another run has the same config, code and seed"  # what `drop_repeats` does
 _NAME = re.compile(r"[\w.~/-]*|best\(.*\)")
 
@@ -78,17 +80,21 @@ def fold_seeds(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def changed_keys(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> dict[str, list[str | None]]:
-    """Return the config keys that differ between groups, with the value of each group; None if it has no such key.
+    """Return the config keys that differ between or within groups, with the values of each group.
 
-    A group is represented by its first run.
+    A group without the key has None.
     """
-    rows = [group[0] for group in groups]
-    configs = index.config(rows)
-    tables = [configs[row.id] for row in rows]
+    folded = [[runs[0] for runs in fold_seeds(group)] for group in groups]
+    configs = index.config(row for rows in folded for row in rows)
     found: dict[str, list[str | None]] = {}
-    for key in find_changed_keys(tables):
-        values = [table.get(key) for table in tables]
-        shown = [conceal(key, values[0], value) for value in values]
-        if not all(same for _, _, same in shown):  # the same secret is masked differently in each record
-            found[key] = [None if value is None else str(value) for _, value, _ in shown]
+    for key in find_changed_keys(list(configs.values())):
+        values = [list(dict.fromkeys(configs[row.id].get(key) for row in rows)) for rows in folded]
+        shown = [[conceal(key, values[0][0], value) for value in of_group] for of_group in values]
+        if not all(same for of_group in shown for _, _, same in of_group):  # masked differently in each record
+            found[key] = [_join_values([value for _, value, _ in of_group]) for of_group in shown]
     return found
+
+
+def _join_values(values: Sequence[object]) -> str | None:
+    texts = list(dict.fromkeys("-" if value is None else str(value) for value in values))
+    return None if texts == ["-"] else format_names(texts, MOST_VALUES)

@@ -17,7 +17,7 @@ from alchemy.index.filters import TIME_FIELDS
 from alchemy.index.listing import FIELD_COLUMNS, Cell, Line, Listing, build_listing, known_columns
 from alchemy.index.metric_direction import is_minimized
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.value_format import format_count, format_duration, format_iso, format_time
+from alchemy.index.value_format import format_count, format_duration, format_iso, format_names, format_time
 
 EXAMPLES = """examples:
   alchemy ls
@@ -28,6 +28,7 @@ EXAMPLES = """examples:
 filters: status:failed, tag:NAME, KEY=VALUE, METRIC>NUMBER, created>-7d, "full text"; see docs/find-records.md"""
 
 WATCH_SECONDS = 2.0
+MOST_KEYS = 5  # in a note on config keys without a column
 DISPENSABLE = ("created", "duration", "seed")  # the first columns to leave out in a narrow terminal
 
 
@@ -127,6 +128,11 @@ def _view(index: RecordIndex, listing: Listing, args: argparse.Namespace) -> tup
     optional = [] if args.columns else [*DISPENSABLE, *reversed(keys), "tags", "runs", "tag"]
     lines, left_out = fit_table(list(headers.values()), rows, wide, optional)
     notes = [f"{listing.shown} of {listing.total} runs; -n 0 shows all"] if listing.shown < listing.total else []
+    if listing.further:
+        count = format_count(len(listing.further), "more config key")
+        verb, them = ("differs", "it") if len(listing.further) == 1 else ("differ", "them")
+        option = f"--columns +{','.join(listing.further[:MOST_KEYS])}"
+        notes.append(f"{count} {verb}: {format_names(listing.further, MOST_KEYS)}; show {them} with {option}")
     if left_out:
         notes.append(f"not enough space for {', '.join(left_out)}; --columns chooses what to show")
     return lines, notes

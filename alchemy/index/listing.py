@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from alchemy.index.value_format import format_number
 
 MAX_CHANGED = 4  # columns for config keys that differ
 _OF_FIRST = ("id", "purpose", "notes", "path", "cmd", "created", "ended")  # a folded line shows the first run's
+_FUNCTION = re.compile(rf"({'|'.join(FUNCTIONS)})\((.*)\)", re.DOTALL)
 Value = float | str | None
 
 
@@ -41,19 +43,23 @@ class Cell(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of the table: runs that differ only in their seed, the one that names it first, and its cells by column."""
+    """A line of the table: runs that differ only in their seed, the one it is named after first, and its cells."""
 
     runs: list[Row]
     cells: dict[str, Cell]
 
 
 class Listing(NamedTuple):
-    """A table of records; `total` counts all runs that match, `shown` those in the table."""
+    """A table of records; `total` counts all runs that match, `shown` those in the table.
+
+    `further` are config keys that differ between the records, but for which no column was chosen.
+    """
 
     columns: list[str]
     lines: list[Line]
     total: int
     shown: int
+    further: list[str]
 
 
 def build_listing(
@@ -78,11 +84,21 @@ def build_listing(
     found = ([rows[number] for number in group if number in rows] for group in chosen)
     runs = [sorted(group, key=lambda row: row.rank, reverse=True) for group in found]
     values = Values(index, list(rows.values()))
-    chosen_columns = columns or [name for name in _choose_columns(runs, values) if values.has(name)]
-    names = list(dict.fromkeys([*chosen_columns, *more]))
-    getters = {name: values.getter(name) for name in names}
-    lines = [Line(group, {name: _cell(name, get, group) for name, get in getters.items()}) for group in runs]
-    return Listing(names, lines, total, sum(map(len, runs)))
+    changed = values.changed_keys(runs) if len(runs) > 1 and not columns else []
+    chosen_columns = columns or [
+        name for name in _choose_columns(runs, values, changed[:MAX_CHANGED]) if values.has(name)
+    ]
+    keys = {name: tuple(values.find_keys(name)) for name in dict.fromkeys([*chosen_columns, *more])}
+    first = {numbers: name for name, numbers in reversed(keys.items())}  # `lr` after `optim.lr` shows the same again
+    names = [name for name, numbers in keys.items() if not numbers or first[numbers] == name]
+    lines = [Line(group, {}) for group in runs]
+    for name in names:
+        get, measured = values.getter(name), name == "best" or not (keys[name] or name in FIELD_COLUMNS)
+        for line in lines:
+            line.cells[name] = _cell(name, get, line.runs, measured)
+    shown = {number for numbers in keys.values() for number in numbers}
+    further = [key for key in changed if index.names.number_of(key) not in shown]
+    return Listing(names, lines, total, sum(map(len, runs)), further)
 
 
 def known_columns(index: RecordIndex, names: Sequence[str]) -> list[str]:
@@ -91,7 +107,7 @@ def known_columns(index: RecordIndex, names: Sequence[str]) -> list[str]:
     return [name for name in names if values.has(name)]
 
 
-def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
+def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row], measured: bool) -> Cell:
     if name == "runs":
         return Cell(float(len(group)))
     if name == "tags":
@@ -100,21 +116,24 @@ def _cell(name: str, get: Callable[[Row], Value], group: Sequence[Row]) -> Cell:
         group = sorted(group, key=lambda row: row.status == "finished")
     elif name not in FIELD_COLUMNS:
         group = drop_repeats(group)
-    return summarize_values([get(row) for row in (group[:1] if name in _OF_FIRST else group)])
+    return summarize_values([get(row) for row in (group[:1] if name in _OF_FIRST else group)], measured)
 
 
-def summarize_values(values: Sequence[Value]) -> Cell:
-    """Combine the values of several runs.
+def summarize_values(values: Sequence[Value], measured: bool = True) -> Cell:
+    """Combine the values of several runs; equal numbers have a standard deviation only if they were `measured`.
 
     >>> str(summarize_values([0.8, 0.9, 1.0])), str(summarize_values(["a", "a"])), str(summarize_values([1.0, None]))
     ('0.9 ± 0.1 (3)', 'a', '1 (1)')
+    >>> str(summarize_values([0.9, 0.9])), str(summarize_values([0.9, 0.9], measured=False))
+    ('0.9 ± 0 (2)', '0.9')
     """
     known = [value for value in values if value is not None]
     if not known:
         return Cell(None)
     if all(isinstance(value, float) for value in known):
         numbers = [float(value) for value in known]
-        if len(values) == 1 or (len(known) == len(values) and len(set(numbers)) == 1):
+        alike = len(known) == len(values) and len(set(numbers)) == 1
+        if len(values) == 1 or (alike and not measured):
             return Cell(numbers[0], None, len(numbers))
         if len(numbers) == 1:
             return Cell(f"{format_number(numbers[0])} (1)", None, 1)
@@ -142,16 +161,21 @@ class Values:
         """Return a function that looks up a column of a record; raises an error if no record has it."""
         if name in FIELD_COLUMNS:
             return FIELD_COLUMNS[name]
-        kind, _, metric = name.partition("(")
-        if kind in FUNCTIONS and metric.endswith(")"):
-            return self._metric_getter(metric[:-1].strip(), FUNCTIONS[kind])
+        if match := _FUNCTION.fullmatch(name):
+            return self._metric_getter(match[2].strip(), FUNCTIONS[match[1]])
         if self._index.names.find_metrics(name):
             return self._metric_getter(name, "at_best")
-        if self._index.names.find_keys(name):
+        if self.find_keys(name):
             texts = self._index.config_values(self.rows, name)
             return lambda row: _parse(texts.get(row.id))
         hint = did_you_mean(name, FIELD_COLUMNS) or self._index.names.suggest(name)
         raise UnknownColumn(f"unknown column {name!r}: no record has such a field, config key or metric", hint=hint)
+
+    def find_keys(self, name: str) -> list[int]:
+        """Return the numbers of the config keys that a column shows; an empty list for fields and metrics."""
+        if name in FIELD_COLUMNS or _FUNCTION.fullmatch(name) or self._index.names.find_metrics(name):
+            return []
+        return self._index.names.find_keys(name)
 
     def has(self, name: str) -> bool:
         """Return whether a column is known; a record may name a metric as its best that no record contains."""
@@ -180,10 +204,10 @@ class Values:
             alike.setdefault((group[0].tag, group[0].kind), []).append(configs[group[0].id])
         for tables in alike.values():
             counts.update(find_changed_keys(tables))
-        return sorted(counts, key=lambda key: (-counts[key], key))[:MAX_CHANGED]
+        return sorted(counts, key=lambda key: (-counts[key], key))
 
 
-def _choose_columns(groups: Sequence[Sequence[Row]], values: Values) -> list[str]:
+def _choose_columns(groups: Sequence[Sequence[Row]], values: Values, changed: Sequence[str]) -> list[str]:
     rows = [row for group in groups for row in group]
     columns = ["id", "status", "tag"]
     columns += ["purpose"] if any(row.purpose for row in rows) else []
@@ -200,8 +224,7 @@ def _choose_columns(groups: Sequence[Sequence[Row]], values: Values) -> list[str
         known = Counter(name for table in values.metrics.values() for name in table)
         scored = [name for name, _ in known.most_common() if name.startswith(("dev/", "test/"))]
         columns += scored[:2] or [name for name in ("train/loss",) if name in known]
-    columns += values.changed_keys(groups) if len(groups) > 1 else []
-    return [*dict.fromkeys(columns), "duration", "created"]
+    return [*dict.fromkeys([*columns, *changed]), "duration", "created"]
 
 
 def _parse(text: str | None) -> Value:

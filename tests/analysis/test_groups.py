@@ -70,6 +70,11 @@ def test_runs_fold_by_seed_and_only_other_keys_have_changed(index: RecordIndex) 
     assert changed_keys(index, groups) == {"optim.lr": ["0.1", "0.2"]}
 
 
+def test_keys_that_differ_within_a_group_have_changed(index: RecordIndex) -> None:
+    rows = select_runs(index, "tag:demo")
+    assert changed_keys(index, [rows, rows[:1]]) == {"optim.lr": ["0.1, 0.2", "0.1"]}
+
+
 def test_runs_of_different_code_do_not_fold(index: RecordIndex) -> None:
     rows = select_runs(index, "lr=0.1")
     assert len(fold_seeds(rows)) == 1

@@ -100,6 +100,10 @@ def test_a_table_has_chosen_or_changing_columns(runs):
     assert folded.columns == ["lr", "dev/f1", "dev/f1 std", "runs"]
     assert folded["dev/f1"] == [pytest.approx(0.6), pytest.approx(0.7)]
     assert repr(folded).splitlines()[2].split() == ["0.1", "0.7", "0.1414", "2"]
+    assert runs.query("seed=2").table("updates", fold=True).columns == ["updates"]
+    write_run(runs[0].path.parent, 5, {"dev/f1": 0.5}, {"optim": {"lr": 3}}, seed=1)
+    write_run(runs[0].path.parent, 6, {"dev/f1": 0.5}, {"optim": {"lr": 3}}, seed=2)
+    assert runs.query("lr=3").table("dev/f1", fold=True)["dev/f1 std"] == [0.0]
     with pytest.raises(AlchemyError, match="unknown column 'width'"):
         runs.table(["width"])
 

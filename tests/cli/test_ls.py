@@ -130,6 +130,31 @@ def test_columns_that_differ_are_shown_with_short_names(records: Path, capsys) -
     assert data[0]["columns"]["created"] == "2026-03-01T13:00:00+00:00"
 
 
+def test_keys_that_differ_without_a_column_are_named(records: Path, capsys) -> None:
+    for number in (1, 2):
+        keys = dict.fromkeys("abcdef", number)
+        write_run(records, number, {}, {"model": keys, "sched": {"epochs": number}})
+    lines, err = ls(capsys)
+    assert lines[0].split()[4:8] == ["a", "b", "c", "d"]
+    assert err == (
+        "3 more config keys differ: model.e, model.f, sched.epochs; "
+        "show them with --columns +model.e,model.f,sched.epochs\n"
+    )
+    lines, err = ls(capsys, "--columns", "+epochs,a,model.f,model.b,f")
+    assert " ".join(lines[0].split()) == "id status tag seed a b c d duration created epochs f"
+    assert err == "1 more config key differs: model.e; show it with --columns +model.e\n"
+    assert ls(capsys, "--columns", "model.a")[1] == ""
+
+
+def test_equal_metrics_have_a_deviation_of_zero(records: Path, capsys) -> None:
+    for seed in (1, 2, 3):
+        write_run(records, seed, {"dev/f1": 0.9067}, {"optim": {"lr": 0.1}}, seed=seed)
+    lines, _ = ls(capsys, "--columns", "best,max(dev/f1),dev/f1,lr,updates")
+    assert lines[1].split("  ") == [*["0.9067 ± 0 (3)"] * 3, "0.1", "2"]
+    (line,) = json.loads("\n".join(ls(capsys, "--json", "--columns", "dev/f1")[0]))
+    assert line["columns"]["dev/f1"] == {"mean": 0.9067, "std": 0.0, "n": 3}
+
+
 def test_an_empty_list_gives_a_hint(records: Path, capsys) -> None:
     assert "no records below" in ls(capsys)[1]
     run = write_run(records, 1, {})
