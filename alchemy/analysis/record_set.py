@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from alchemy.analysis.record_table import RecordTable, html_table
 from alchemy.errors import MissingKey, did_you_mean
 from alchemy.index.curves import Curve
+from alchemy.index.filter_parser import join_filters
 from alchemy.index.listing import build_listing
 from alchemy.index.read_curves import read_curves
 from alchemy.index.record_index import RecordIndex
@@ -54,25 +55,27 @@ class RecordSet(Sequence["RecordView"]):
     def query(self, text: str, *, sort: str = "") -> RecordSet:
         """Return the records of this set that match a filter, for example `"tag:trec lr<1e-3 dev/f1>0.9"`.
 
-        `sort` is a field, a config key or a metric; `-NAME` is descending.
+        `sort` is a field, a config key or a metric: newest and best values first, others ascending, as in `alchemy ls`.
+        `-NAME` is the reverse.
         """
         with RecordIndex.open(self._folders) as index:
             index.query(text, limit=0)  # an error points into this text, not into the combined one
-        both = " ".join(f"({part})" for part in (self._text, text) if part.strip())
-        return RecordSet(self._folders, self._kind, both, sort or self._sort)
+            order = index.sort_best_first(sort) if sort else self._sort
+        return RecordSet(self._folders, self._kind, join_filters(self._text, text), order)
 
     def best(self, metric: str) -> RecordView:
         """Return the record with the best value of a metric at its best checkpoint.
 
-        Lower values are better for metrics whose name contains `loss`, `error` or similar.
+        Lower values are better for metrics whose name contains `loss`, `error` or similar. Of several records with the
+        same value, it is the oldest.
         """
         with RecordIndex.open(self._folders) as index:
-            return RecordView(index.best(metric, self._text), self)
+            return RecordView(index.best(metric, self._text, kind=self._kind), self)
 
     def find(self, name: str | Path) -> RecordView:
-        """Return a record by its path, the start of its id, `last`, `last~2` or `best(dev/f1)`."""
+        """Return a record by its path, the start of its id, or its place in this set: `last~2` or `best(dev/f1)`."""
         with RecordIndex.open(self._folders) as index:
-            return RecordView(index.find(str(name)), self)
+            return RecordView(index.find(str(name), self._text, kind=self._kind), self)
 
     def table(self, columns: str | Sequence[str] = (), *, fold: bool = False) -> RecordTable:
         """Return a table of fields, config keys and metrics; by default, of what differs between the records.

@@ -15,7 +15,6 @@ from alchemy.cli.table_format import fit_table
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.filters import TIME_FIELDS
 from alchemy.index.listing import FIELD_COLUMNS, Cell, Line, Listing, build_listing, known_columns
-from alchemy.index.metric_direction import is_minimized
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.value_format import format_count, format_duration, format_iso, format_names, format_time
 
@@ -98,7 +97,7 @@ def _list(index: RecordIndex, args: argparse.Namespace) -> Listing:
         " ".join(args.filter),
         columns=([] if more else _split(given)) or known_columns(index, index.settings.columns),
         more=more,
-        sort=_sort_order(index, args.sort, args.reverse),
+        sort=index.sort_best_first(f"-{args.sort}" if args.reverse else args.sort),
         fold=not args.each,
         limit=args.limit,
         kind="" if args.all else "train",
@@ -107,12 +106,6 @@ def _list(index: RecordIndex, args: argparse.Namespace) -> Listing:
 
 def _split(text: str) -> list[str]:
     return [name for part in text.split(",") if (name := part.strip().removeprefix("+"))]
-
-
-def _sort_order(index: RecordIndex, name: str, reverse: bool) -> str:
-    """Return the order for a query: newest and best values first, other values ascending."""
-    descending = name in TIME_FIELDS or (bool(index.names.find_metrics(name)) and not is_minimized(name))
-    return f"-{name}" if descending != reverse else name
 
 
 def _view(index: RecordIndex, listing: Listing, args: argparse.Namespace) -> tuple[list[str], list[str]]:

@@ -29,6 +29,16 @@ _OPERATOR = re.compile(r"<=|>=|!=|=|<|>|~|:")
 _VALUE = re.compile(r'[^\s()"]+')
 
 
+def join_filters(*texts: str) -> str:
+    """Return a filter for the records that match all of several valid filters.
+
+    >>> join_filters("a or b", " ", "c"), join_filters("", "a or b")
+    ('(a or b) (c)', 'a or b')
+    """
+    parts = [text for text in texts if text.strip()]
+    return " ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
+
+
 class BadFilter(AlchemyError):
     """A filter that cannot be parsed; the message points at the error."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from alchemy.errors import AlchemyError, IndexFailed, did_you_mean, printable
 from alchemy.index.curve_reader import CurveReader
-from alchemy.index.filter_parser import looks_like_filter
+from alchemy.index.filter_parser import join_filters, looks_like_filter
 from alchemy.index.filters import TIME_FIELDS, compile_filter
 from alchemy.index.known_names import KnownNames, join_numbers
 from alchemy.index.metric_direction import is_minimized
@@ -163,6 +163,15 @@ class RecordIndex:
         hint = did_you_mean(name, SORTED) or self.names.suggest(name)
         raise AlchemyError(f"cannot sort by {name!r}: no record has such a config key or metric", hint=hint)
 
+    def sort_best_first(self, name: str) -> str:
+        """Return the order in which lists are sorted by a column: newest and best values first, others ascending.
+
+        `-NAME` is the reverse.
+        """
+        column, reverse = name.removeprefix("-"), name.startswith("-")
+        descending = column in TIME_FIELDS or (bool(self.names.find_metrics(column)) and not is_minimized(column))
+        return f"-{column}" if descending != reverse else column
+
     def config(self, rows: Iterable[Row]) -> dict[int, dict[str, str]]:
         """Return the config of each record: `{record id: {key: text}}`."""
         found: dict[int, dict[str, str]] = {row.id: {} for row in rows}
@@ -219,18 +228,21 @@ class RecordIndex:
         names = sorted(name for (name,) in self._store.query("SELECT name FROM records WHERE site = :site", self._here))
         return {row.id: unique_prefix(row.name, names) or row.path for row in rows}
 
-    def find(self, name: str) -> Row:
+    def find(self, name: str, text: str = "", *, kind: str = "train") -> Row:
         """Return the record that a name stands for.
 
-        A name is a path, a unique prefix of an id, `last`, `last~2`, `best(dev/f1)` or `best(dev/f1, tag:trec)`. A
-        record outside the roots is added to the index.
+        A name is a path, a unique prefix of an id, `last`, `last~2`, `best(dev/f1)` or `best(dev/f1, tag:trec)`; the
+        last three among the records of a `kind` that match the filter `text`. A record outside the roots is added to
+        the index.
         """
         if not name:
             raise AlchemyError("the record name is empty", hint="pass a record folder, its id, or 'last'")
         if match := _LAST.fullmatch(name):
-            return self._newest(int(match[1] or 0))
+            return self._newest(int(match[1] or 0), text, kind)
         if match := _BEST.fullmatch(name):
-            return self.best(match[1], match[2] or "")
+            own = match[2] or ""
+            compile_filter(own, self.names)  # an error points into this text, not into the combined one
+            return self.best(match[1], join_filters(text, own), kind=kind)
         path = self._path_in_index(name)
         if is_record(path) and not self._where("r.path = :path", {"path": path}):
             synchronize(self._store, [Path(path)])
@@ -268,8 +280,8 @@ class RecordIndex:
     def _is_listed(self, row: Row) -> bool:
         return any(row.folder.is_relative_to(root) for root in self.roots)
 
-    def best(self, metric: str, text: str = "") -> Row:
-        """Return the training run with the best value of a metric among the records that match a filter.
+    def best(self, metric: str, text: str = "", *, kind: str = "train") -> Row:
+        """Return the record of a kind with the best value of a metric among those that match a filter.
 
         Metrics whose name contains `loss`, `error` or similar are minimized. Of several equal values, the oldest run's
         is the best.
@@ -277,18 +289,20 @@ class RecordIndex:
         if not self.names.find_metrics(metric):
             raise AlchemyError(f"no record has a metric {metric!r}", hint=self.names.suggest(metric))
         lowest = is_minimized(metric)
-        values = self.metrics(rows := self.query(text, sort="created", kind="train"))
+        values = self.metrics(rows := self.query(text, sort="created", kind=kind))
         scored = [(row, values[row.id][metric]["at_best"]) for row in rows if metric in values[row.id]]
         scored = [(row, value) for row, value in scored if value is not None]
         if not scored:
             raise AlchemyError(f"no record that matches {text.strip()!r} has a value of {metric}")
         return (min if lowest else max)(scored, key=lambda pair: pair[1])[0]
 
-    def _newest(self, skip: int) -> Row:
-        rows = self.query(kind="train", limit=skip + 1)
+    def _newest(self, skip: int, text: str, kind: str) -> Row:
+        rows = self.query(text, kind=kind, limit=skip + 1)
         if len(rows) <= skip:
-            count = f"only {format_count(len(rows), 'training run')}" if rows else "no training run"
-            raise AlchemyError(f"found {count} below {', '.join(map(str, self.roots))}")
+            noun = "training run" if kind == "train" else "record"
+            count = f"only {format_count(len(rows), noun)}" if rows else f"no {noun}"
+            matching = f" for {text!r}" if text else ""
+            raise AlchemyError(f"found {count}{matching} below {', '.join(map(str, self.roots))}")
         return rows[skip]
 
     def _where(self, condition: str, params: Mapping[str, str]) -> list[Row]:

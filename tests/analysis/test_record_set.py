@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import alchemy
+from alchemy.cli import main
 from alchemy.errors import AlchemyError, MissingKey
 from tests.analysis.fake_runs import write_run
 from tests.hidden import HIDE, python
@@ -46,7 +47,7 @@ def test_a_set_is_a_sequence_of_training_runs_newest_first(runs):
 
 def test_queries_narrow_a_set(runs):
     narrow = runs.query("lr<0.05 or seed:2").query("dev/f1>0.6", sort="dev/f1")
-    assert [record["optim.lr"] for record in narrow] == [0.01, 0.1]
+    assert [record["optim.lr"] for record in narrow] == [0.1, 0.01]
     assert [record.kind for record in runs.query("kind:test")] == ["test"]
     assert len(runs.query("")) == 4
     with pytest.raises(AlchemyError, match=r"unexpected '\)'\n  a\) or \(b\n   \^"):
@@ -59,6 +60,25 @@ def test_the_best_record_is_found_by_dev_and_test_metrics(runs):
     assert runs.best("dev/loss").id == runs.best("test/f1").id == best.id
     assert runs.query("lr<0.05").best("dev/f1")["lr"] == 0.01
     assert runs.find(best.path).id == runs.find(best.id).id == best.id
+
+
+def test_names_are_looked_up_within_the_set(runs):
+    low = runs.query("lr=0.01 or lr=3")
+    assert low.find("best(dev/f1)").best == ("dev/f1", 0.7, 2)
+    assert low.find("best(dev/f1, seed=2 or seed=3)").best == ("dev/f1", 0.5, 2)
+    assert runs.query("lr=0.1").find("last~1").id == runs[-1].id
+    with pytest.raises(AlchemyError, match=r"found only 2 training runs for 'lr=0\.01 or lr=3'"):
+        low.find("last~2")
+    tests = alchemy.records("records", kind="test")
+    assert tests.find("last").id == tests.best("test/f1").id == tests[0].id
+
+
+@pytest.mark.parametrize("sort", ["dev/f1", "dev/loss", "created", "lr", "seed"])
+def test_sets_are_sorted_as_the_list(runs, sort, capsys):
+    for reverse in ([], ["--reverse"]):
+        assert main(["ls", "--each", "--json", "--columns", "id", "--sort", sort, *reverse]) == 0
+        listed = [line["columns"]["id"] for line in json.loads(capsys.readouterr().out)]
+        assert [record.id for record in runs.query("", sort=f"{'-' * len(reverse)}{sort}")] == listed
 
 
 def test_config_values_are_found_by_key(runs):
