@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from alchemy.errors import AlchemyError
-from alchemy.files import hash_text
+from alchemy.files import hash_text, open_to_read
 from alchemy.index.metric_entries import MetricEntries, Summary, read_metric_entries
+from alchemy.index.read_curves import parse_lines
 from alchemy.index.schema import LONGEST_NAME, make_storable
 from alchemy.index.value_format import LARGEST, parse_iso, to_finite
 from alchemy.index.words import split_words
@@ -23,6 +24,7 @@ from alchemy.records.status import INFO, read_info, repair
 
 FILES = (INFO, "cfg.toml", "README.md", "metrics.jsonl")  # files whose changes are noticed
 EARLY = ("failed", "killed", "lost", "stopped")  # runs that ended before they were complete
+LONGEST_END = 2**16  # bytes that are read to find the last row of the metrics
 MAX_KEYS = 5_000  # per record: one hostile record must not fill the index
 LONGEST_VALUE, LONGEST_TEXT = 500, 100_000  # characters of a config value, and of any other text
 _NAME_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)_(\d\d)-(\d\d)-(\d\d)")
@@ -150,12 +152,26 @@ def _time_fields(folder: Path, info: Mapping[str, Any]) -> dict[str, float | Non
     last, active = ended if ended is not None else beat, _number(info.get("seconds"))
     if active is None and started is not None and last is not None:  # a record that does not know its pauses
         active = last - started
+    if info["status"] in EARLY and (logged := _read_run_time(folder)) is not None:  # after the last heartbeat
+        active = max(active or 0.0, logged)
     return {
         "heartbeat": beat,
         "started": started if started is not None else _time_in_name(folder.name),
         "ended": ended,
         "seconds": None if active is None else max(0.0, active),
     }
+
+
+def _read_run_time(folder: Path) -> float | None:
+    """Return the run time in the last row of the metrics, in seconds."""
+    try:
+        with open_to_read(folder / "metrics.jsonl") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_END))
+            block = file.read(LONGEST_END)
+    except OSError:
+        return None
+    rows = parse_lines(block[: block.rfind(b"\n") + 1])
+    return next((_number(row["t"]) for row in reversed(rows) if row is not None and "t" in row), None)
 
 
 def _cause_fields(info: Mapping[str, Any], trace: str) -> dict[str, str]:

@@ -217,6 +217,14 @@ def test_the_duration_of_a_resumed_run_leaves_out_its_pauses(records: Path, caps
     assert ls(capsys, "duration>100")[0] == []
 
 
+@pytest.mark.parametrize(("end", "shown"), [("", "6"), ('{"event": "resume"}\n{"t": 9', "6"), ('{"t": "x"}\n', "0")])
+def test_the_duration_of_a_killed_run_reaches_its_last_metrics(records: Path, capsys, end: str, shown: str) -> None:
+    folder = records / write_run(records, 1, {})
+    change_info(folder, status="killed", seconds=0.0)
+    (folder / "metrics.jsonl").write_text(f'{{"update": 1, "t": 6.9, "values": {{"loss": 1}}}}\n{end}')
+    assert ls(capsys, "--columns", "duration")[0][1].split() == [shown, "s"]
+
+
 def test_the_duration_of_a_run_is_current_while_it_is_active(records: Path, capsys) -> None:
     started = datetime.datetime.now().astimezone() - datetime.timedelta(hours=3, minutes=1)
     name = write_run(records, 1, {})
