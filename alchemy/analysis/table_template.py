@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from alchemy.config.toml_writer import format_inline
-from alchemy.index.listing import FIELD_COLUMNS, build_listing
+from alchemy.index.config_changes import find_changed_keys
 from alchemy.index.record_index import RecordIndex
+from alchemy.index.row import Row
 
 SAMPLE = 200  # records to look at
+TELLING = ("model", "optim", "sched", "task", "criterion")  # tables of a config that distinguish experiments
 
 TEMPLATE = """\
 # A table of results. `alchemy table show {name}` prints it, also as LaTeX, Markdown, CSV or HTML.
@@ -60,16 +62,23 @@ def write_template(index: RecordIndex, name: str) -> str:
         name=name,
         title=format_inline(name),
         metric=format_inline(metrics[0]),
-        rows_by=format_inline(_choose_key(index, len({row.tag for row in rows}))),
+        rows_by=format_inline(_choose_key(index, rows)),
         columns=columns if len(metrics) > 1 else EXAMPLE,
         cell=format_inline(metrics[0]),
     )
 
 
-def _choose_key(index: RecordIndex, tags: int) -> str:
-    """Return what tells the records apart: their tags, or the config key that differs most often."""
-    if tags == 1:
-        columns = build_listing(index, "status:finished", limit=SAMPLE, kind="train").columns
-        keys = [column for column in columns if column not in FIELD_COLUMNS and index.names.find_keys(column)]
-        return keys[0] if keys else "tag"
-    return "tag"
+def _choose_key(index: RecordIndex, rows: list[Row]) -> str:
+    """Return what tells the records apart: their tags, or the config key that differs and that most finished runs have.
+
+    A key that is not about the model, the training or the data counts half.
+    """
+    if len({row.tag for row in rows}) > 1:
+        return "tag"
+    found = index.config([row for row in rows if row.status == "finished"])
+    configs = list(found.values())
+
+    def weight(key: str) -> float:
+        return sum(key in config for config in configs) / (1 if key.partition(".")[0] in TELLING else 2)
+
+    return min(find_changed_keys(configs), key=lambda key: (-weight(key), key), default="tag")

@@ -104,6 +104,15 @@ def test_a_new_table_shows_the_records(records: Path, capsys: pytest.CaptureFixt
     assert "invalid table name '../x'" in capsys.readouterr().err
 
 
+def test_a_new_table_has_rows_for_a_key_that_most_runs_have(records: Path) -> None:
+    for number in range(3, 7):
+        write_run(records, number, {"dev/f1": 0.5}, {"optim": {"lr": number}, "log_every": number})
+    write_run(records, 7, {}, {"checkpoint": {"every": 5}, "model": {"depth": 1}, "optim": {"lr": 1}})
+    write_run(records, 8, {}, {"depth": 2}, status="failed")
+    assert main(["table", "new", "main"]) == 0
+    assert 'rows_by = "optim.lr"\n' in Path("tables/main.toml").read_text()
+
+
 def test_ls_lists_damaged_tables_too(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("tables/bad.toml").write_text("metrc = 1\n")
     assert main(["table", "ls", "--json"]) == 0
