@@ -211,8 +211,10 @@ def _compare_metrics(a: Side, b: Side) -> Section:
     rows, diverging = find_metric_difference(*files)
     if not diverging and not changes:
         return Section("metrics", True, f"{format_count(rows, 'row')}, without time/* and system/*")
-    text = _count_different(len(changes), str(len(names))) + (f"; {diverging}" if diverging else "")
-    return Section("metrics", False, text, changes)
+    text = _count_different(len(changes), str(len(names)))
+    only_best = sum(bool(left and right and left["last"] == right["last"]) for _, left, right in changes)
+    text += f", {only_best} of them only at the best checkpoint" if only_best else ""
+    return Section("metrics", False, text + (f"; {diverging}" if diverging else ""), changes)
 
 
 def _pick(summary: Mapping[str, Any] | None) -> dict[str, float | None] | None:

@@ -22,6 +22,7 @@ EXAMPLES = """examples:
   alchemy diff last .                    # the files on disk: what has changed since the run?
   alchemy diff last~1 last --only code > changes.patch
   alchemy diff last . --only code --exit-code && echo "the code is unchanged"
+A config file on disk is read with the options of the run, such as --set.
 exit codes: 0; with --exit-code, 1 if there is a difference"""
 
 NAMES = ("config", "code", "environment", "metrics", "ledger")

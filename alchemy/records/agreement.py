@@ -62,9 +62,9 @@ def find_metric_difference(one: Path, other: Path) -> tuple[int, str]:
     for a, b in zip_longest(iterate_comparable(one), iterate_comparable(other)):
         if a is None or b is None:
             row, name = (b, "second") if a is None else (a, "first")
-            return count, f"the runs diverge at update {row['update']}, which only the {name} has"
+            return count, f"first logged difference at update {row['update']}, which only the {name} has"
         if a != b:
-            return count, f"the runs diverge at update {min(a['update'], b['update'])}: {_describe_rows(a, b)}"
+            return count, f"first logged difference at update {min(a['update'], b['update'])}: {_describe_rows(a, b)}"
         count += 1
     return count, ""
 
@@ -79,12 +79,14 @@ def _describe_rows(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 
 
 def format_pair(one: object, other: object) -> tuple[str, str]:
-    """Format two numbers with enough digits to show their difference; one of them may be missing.
+    """Format two numbers with enough digits to show their difference, if there is one; one of them may be missing.
 
     >>> format_pair(0.51, 0.52), format_pair(0.123456789, 0.123456780), format_pair(0.123456789, None)
     (('0.51', '0.52'), ('0.12345679', '0.12345678'), ('0.1235', 'None'))
+    >>> format_pair(1 / 3, 1 / 3)
+    ('0.3333', '0.3333')
     """
-    if not isinstance(one, int | float) or not isinstance(other, int | float):
+    if not isinstance(one, int | float) or not isinstance(other, int | float) or one == other:
         return _format(one), _format(other)
     for digits in range(4, 18):
         texts = f"{one:.{digits}g}", f"{other:.{digits}g}"

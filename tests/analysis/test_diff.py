@@ -53,7 +53,7 @@ def test_each_section_shows_its_differences(project: Path) -> None:
     assert found["config"].changes == [("lr", "0.1", "0.2"), ("depth", None, "3")]
     assert found["environment"].changes == [("packages.numpy", "2.0", "2.1")]
     assert found["metrics"].changes == [("train/loss", {"last": 0.5, "best": 0.5}, {"last": 0.4, "best": 0.4})]
-    assert "the runs diverge at update 2: train/loss 0.5 vs. 0.4" in found["metrics"].text
+    assert "first logged difference at update 2: train/loss 0.5 vs. 0.4" in found["metrics"].text
     assert found["ledger"].update == 2
     changed, new = found["code"].files
     assert changed.diff.splitlines()[-2:] == ["-b = 2", "+b = 5"]

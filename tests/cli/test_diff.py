@@ -111,6 +111,17 @@ def test_packages_of_one_side_are_one_line(project: Path, capsys: pytest.Capture
     assert len(json.loads(capsys.readouterr().out)["environment"]["changes"]) == 31
 
 
+def test_another_best_checkpoint_with_the_same_curve_is_said(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, scores in ((3, [0.2, 0.1]), (4, [0.1, 0.2])):
+        curves = {"dev/f1": scores, "train/lr": [0.2, 0.0006976744186046512]}
+        folder = write_curves(project / "records", number, curves)
+        change_info(folder, best={"metric": "dev/f1", "value": 0.2, "update": 2 - number % 2})
+    main(["diff", "last~1", "last", "--only", "metrics"])
+    out = capsys.readouterr().out
+    assert "metrics: 2 of 2 differ, 1 of them only at the best checkpoint; first logged difference at update 1: " in out
+    assert out.splitlines()[-3].split() == ["train/lr", "0.0006977", "0.0006977", "0.2", "0.0006977"]
+
+
 def test_a_metric_of_one_side_is_rounded_and_one_file_differs(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

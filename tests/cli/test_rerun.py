@@ -111,7 +111,7 @@ def test_code_in_the_working_directory_is_not_used(record: Path, capfd: Any) -> 
 def test_another_seed_or_setting_is_another_run(record: Path, capfd: Any) -> None:
     assert main(["rerun", str(record), "--seed", "2", "--set", "optim.lr=0.02", "--desc", "why"]) == 0
     told = capfd.readouterr().out
-    assert "metrics: the runs diverge at update 5: train/loss" in told
+    assert "metrics: first logged difference at update 5: train/loss" in told
     assert "ledger: the runs diverge at update 1 (epoch 1): the record saw n=32" in told
     info = read_info(newest(record))
     assert (info["seed"], info["purpose"], info["parent"]) == (2, "why", record.name)
@@ -124,7 +124,7 @@ def test_other_results_of_the_same_config_are_exit_code_1(record: Path, capfd: A
     (record / "metrics.jsonl").write_text("".join(rows))
     assert main(["rerun", str(record)]) == 1
     told = "".join(capfd.readouterr())
-    assert "metrics: the runs diverge at update 10: train/loss 1" in told and "ledger: equal for all 29" in told
+    assert "metrics: first logged difference at update 10: train/loss 1" in told and "ledger: equal for all 29" in told
     assert f"alchemy diff '{record}' '{newest(record)}'" in told
 
 

@@ -26,9 +26,9 @@ def test_equal_runs_and_runs_that_part() -> None:
     assert (compare(one, same).rows, compare(one, same).updates) == (11, 8)
     seed = compare(one, record("seed", seed=2))
     assert seed.differences[0] == "the runs see different samples from update 1 on"
-    assert seed.differences[1].startswith("the runs diverge at update 1: train/loss ")
+    assert seed.differences[1].startswith("first logged difference at update 1: train/loss ")
     rate = compare(one, record("rate", optim={"type": "torch.optim.SGD", "lr": 0.2}))
-    assert rate.differences[0] == "the runs diverge at update 1: train/lr 0.1 vs. 0.2"
+    assert rate.differences[0] == "first logged difference at update 1: train/lr 0.1 vs. 0.2"
     assert "tensor model.0.weight differs in 1 of 1 values, by " in str(rate)
     assert rate.plain()["equal"] is False
 
@@ -37,7 +37,7 @@ def test_a_record_that_is_longer_is_not_equal() -> None:
     one, longer = record("one"), record("longer")
     with (longer / "metrics.jsonl").open("a") as file:
         file.write('{"update": 9, "step": 8, "epoch": 2, "t": 1, "gen": 0, "values": {"train/loss": 1}}\n')
-    assert compare(one, longer).differences == ["the runs diverge at update 9, which only the second has"]
+    assert compare(one, longer).differences == ["first logged difference at update 9, which only the second has"]
     shutil.rmtree(one / "state")
     with pytest.raises(Exception, match=r"has no valid state to compare"):
         compare(one, longer)

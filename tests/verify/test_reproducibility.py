@@ -41,7 +41,7 @@ def test_numbers_that_no_seed_reaches_are_caught() -> None:
     (run,) = report.runs
     assert not report.equal
     assert run.what == "a second time"
-    assert run.found.differences[0].startswith("the runs diverge at update 4: train/loss ")
+    assert run.found.differences[0].startswith("first logged difference at update 4: train/loss ")
     assert any(text.startswith("tensor model.") for text in run.found.differences)
     assert report.notes[-1].startswith("a CPU run does not test cuDNN algorithm choice")
 
@@ -55,7 +55,7 @@ def test_layers_of_lstm_with_dropout_are_the_same_each_time_and_with_workers() -
 @pytest.mark.slow
 def test_a_resume_is_caught_too_and_workers_make_no_difference() -> None:
     report = verify_resume(document(**UNSEEDED), kill_at=4)
-    assert str(report).splitlines()[2].startswith("the runs diverge at update 4: train/loss ")
+    assert str(report).splitlines()[2].startswith("first logged difference at update 4: train/loss ")
     assert verify_resume(document({"num_workers": 1}), kill_at=4, workers=[0, 2]).equal
 
 
