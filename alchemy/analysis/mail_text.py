@@ -58,7 +58,7 @@ def write_digest(groups: Sequence[MailGroup]) -> tuple[str, str]:
     for group in groups:
         mail = group.newest
         count = f"{len(group.mails)} runs, the last one" if len(group.mails) > 1 else "one run,"
-        lines = [mail.subject, f"  {count} at {format_time(mail.when)}: {mail.row.path}"]
+        lines = [group.subject, f"  {count} at {format_time(mail.when)}: {mail.row.path}"]
         if mail.row.status == "failed":
             lines += [f"  {_cut(line)}" for line in _end_of(read_traceback(mail.row.folder))]
         parts.append("\n".join(lines))

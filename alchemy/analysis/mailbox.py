@@ -13,18 +13,29 @@ from typing import Any, NamedTuple
 from alchemy.analysis.mail_marks import MailMarks
 from alchemy.errors import AlchemyError
 from alchemy.files import read_table
+from alchemy.index.listing import summarize_values
 from alchemy.index.metric_direction import find_minimizing
 from alchemy.index.record_index import RecordIndex
-from alchemy.index.row import Row, fold_key
+from alchemy.index.row import Row, drop_repeats, fold_key
 from alchemy.index.value_format import format_count, format_number
 from alchemy.records.failure import LARGEST_MAIL, MAIL
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.symlinks import path_inside
 
-NEW_BEST = "new best"
-ENDED = ("finished", "failed", "killed", "lost", "stopped")
+FINISHED, NEW_BEST = "finished", "new best"
+ENDED = (FINISHED, "failed", "killed", "lost", "stopped")
 BY_CAUSE = ("failed", "killed", "lost")  # grouped by cause, and sent as "failed"
 RECORD_KINDS = ("train", "test")  # records that send mail
+
+
+class Score(NamedTuple):
+    """The best value of the metric that a run monitors, or the value of that metric in a test."""
+
+    metric: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {format_number(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,8 @@ class Mail:
     subject: str  # the title and the cause
     when: float
     row: Row
-    cause: str  # why the run ended early, or the new best value
+    cause: str  # why the run ended early, its score, or the new best value
+    score: Score | None
     group: tuple[str, ...]  # equal for mails that are shown as one line
 
 
@@ -50,6 +62,21 @@ class MailGroup(NamedTuple):
     @property
     def newest(self) -> Mail:
         return self.mails[0]
+
+    @property
+    def cause(self) -> str:
+        """The cause of the newest mail; for finished runs, the mean and the standard deviation of their scores."""
+        if self.newest.kind != FINISHED:
+            return self.newest.cause
+        counted = {row.id for row in drop_repeats([mail.row for mail in self.mails])}
+        scores = [mail.score for mail in self.mails if mail.row.id in counted]
+        metrics = {score.metric for score in scores if score is not None}
+        values = [None if score is None else score.value for score in scores]
+        return f"{metrics.pop()} {summarize_values(values)}" if len(metrics) == 1 else ""
+
+    @property
+    def subject(self) -> str:
+        return _join_subject(self.newest.title, self.cause)
 
 
 class Mailbox:
@@ -123,20 +150,38 @@ def is_sent(row: Row) -> bool:
 def derive_mails(index: RecordIndex) -> Iterator[Mail]:
     """Yield the mails of all training and test records."""
     rows = [row for row in index.query() if row.kind in RECORD_KINDS and row.status in ENDED]
+    scores = _find_scores(index, rows)
     for row in rows:
-        cause = row.cause if row.status != "finished" else _best_text(row)
-        yield _write(row, row.status, cause, (row.status, *_find_group(row)))
+        score = scores.get(row.id)
+        cause = row.cause if row.status != FINISHED else str(score or "")
+        yield _write(row, row.status, cause, score, (row.status, *_find_group(row)))
     lower = find_minimizing(index, rows)
     for row, former in find_new_bests(rows, lower):
-        text = f"{_best_text(row)}, before {format_number(former)}"
-        yield _write(row, NEW_BEST, text, (NEW_BEST, row.tag, row.best_metric))
+        score = scores[row.id]
+        yield _write(
+            row, NEW_BEST, f"{score}, before {format_number(former)}", score, (NEW_BEST, row.tag, row.best_metric)
+        )
+
+
+def _find_scores(index: RecordIndex, rows: Sequence[Row]) -> dict[int, Score]:
+    """Return the scores of records; a test has the score that its training run monitors, if that is known."""
+    scores = {row.id: Score(row.best_metric, row.best_value) for row in rows if row.best_value is not None}
+    monitored = {row.name: row.best_metric.partition("/")[2] for row in rows if row.best_metric}
+    tests = [row for row in rows if row.kind == "test" and row.parent in monitored]
+    metrics = index.metrics(tests)
+    for row in tests:
+        results = _results(metrics[row.id])
+        found = (name for name in results if name.partition("/")[2] == monitored[row.parent])
+        if name := min(found, key=lambda name: (not name.startswith("test/"), name), default=""):
+            scores[row.id] = Score(name, results[name])
+    return scores
 
 
 def _find_group(row: Row) -> tuple[str, ...]:
     """Return what runs on the same line have in common; finished runs may differ only in their seed."""
     if row.status in BY_CAUSE:
         return (row.signature,)
-    if row.status == "finished":
+    if row.status == FINISHED:
         return fold_key(row.id, row.kind, row.fold_hash, row.code_hash)
     return row.kind, row.tag
 
@@ -154,7 +199,7 @@ def find_new_bests(rows: Iterable[Row], lower: Mapping[int, bool]) -> Iterator[t
         former = bests.get(key)
         if former is None or (row.best_value < former if lower[row.id] else row.best_value > former):
             bests[key] = row.best_value
-            if former is not None and row.status == "finished":
+            if former is not None and row.status == FINISHED:
                 yield row, former
 
 
@@ -164,25 +209,24 @@ def find_former_best(index: RecordIndex, path: str, metric: str, value: float) -
     if path not in found:
         return None
     own, rows = found.pop(path), [row for row in found.values() if row.status in ENDED]
-    last = own._replace(status="finished", best_metric=metric, best_value=value, ended=math.inf)
+    last = own._replace(status=FINISHED, best_metric=metric, best_value=value, ended=math.inf)
     lower = find_minimizing(index, [*rows, last])
     return next((former for row, former in find_new_bests([*rows, last], lower) if row.path == path), None)
 
 
-def _write(row: Row, kind: str, cause: str, group: tuple[str, ...]) -> Mail:
+def _write(row: Row, kind: str, cause: str, score: Score | None, group: tuple[str, ...]) -> Mail:
     title = f"{kind}: {row.tag}" + (f" ({row.kind})" if row.kind != "train" else "")
-    subject = f"{title}: {cause}" if cause else title
     mail_id = f"{row.name}:{row.gen}:{kind.replace(' ', '-')}"
-    return Mail(mail_id, kind, title, subject, _when(row), row, cause, group)
+    return Mail(mail_id, kind, title, _join_subject(title, cause), _when(row), row, cause, score, group)
+
+
+def _join_subject(title: str, cause: str) -> str:
+    return f"{title}: {cause}" if cause else title
 
 
 def _when(row: Row) -> float:
     """Return when a run ended; for a killed run, its last sign of life."""
     return row.ended or row.heartbeat or row.started or 0.0
-
-
-def _best_text(row: Row) -> str:
-    return f"{row.best_metric} {format_number(row.best_value)}" if row.best_value is not None else ""
 
 
 def _results(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from alchemy.cli.options import Command, Parser, add_json, add_limit, print_json
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
+    from alchemy.analysis.mail_marks import Mark
     from alchemy.analysis.mailbox import Mail, Mailbox, MailGroup
     from alchemy.web.send_mail import MailSettings
 
@@ -107,7 +108,8 @@ def _print_groups(mailbox: Mailbox, groups: list[MailGroup]) -> None:
         mail, unread = group.newest, any(map(mailbox.is_unread, group.mails))
         tags = list(dict.fromkeys(mail.row.tag for mail in group.mails))
         tag = tags[0] if len(tags) == 1 else f"{tags[0]} and {len(tags) - 1} more"
-        cells = [str(group.number), format_time(mail.when), mail.kind, str(len(group.mails)), tag, mail.cause]
+        what = f"test {mail.kind}" if all(mail.row.kind == "test" for mail in group.mails) else mail.kind
+        cells = [str(group.number), format_time(mail.when), what, str(len(group.mails)), tag, group.cause]
         rows.append([UNREAD if unread else "", *cells])
         if unread:
             styles |= {(place, column): 1 for column in range(len(columns))}
@@ -119,8 +121,8 @@ def _as_data(mailbox: Mailbox, group: MailGroup) -> dict[str, Any]:
     return {
         "number": group.number,
         "kind": mail.kind,
-        "subject": mail.subject,
-        "cause": mail.cause,
+        "subject": group.subject,
+        "cause": group.cause,
         "runs": len(group.mails),
         "unread": sum(map(mailbox.is_unread, group.mails)),
         "mails": [_mail_data(mailbox, mail, numbers[mail.id]) for mail in group.mails],
@@ -167,8 +169,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _read(args: argparse.Namespace) -> int:
     with _open() as mailbox:
-        count = mailbox.marks.add("read", [mail.id for mail in _named(mailbox, args)])
-    print(f"{count} marked as read")
+        print(f"{_mark(mailbox, 'read', _named(mailbox, args))} marked as read")
     return 0
 
 
@@ -180,9 +181,17 @@ def _clear(args: argparse.Namespace) -> int:
             mails = [mail for group in mailbox.groups for mail in group.mails if not mailbox.is_unread(mail)]
         else:
             mails = _named(mailbox, args)
-        count = mailbox.marks.add("cleared", [mail.id for mail in mails])
-    print(f"{count} cleared")
+        print(f"{_mark(mailbox, 'cleared', mails)} cleared")
     return 0
+
+
+def _mark(mailbox: Mailbox, mark: Mark, mails: list[Mail]) -> str:
+    """Mark mails; return how many did not have the mark yet, and how many lines of the list they are."""
+    from alchemy.index.value_format import format_count
+
+    groups = {mail.id: mail.group for mail in mails if mail.id not in mailbox.marks[mark]}
+    count = mailbox.marks.add(mark, groups)
+    return f"{format_count(count, 'mail')} ({format_count(len(set(groups.values())), 'line')})"
 
 
 def _named(mailbox: Mailbox, args: argparse.Namespace) -> list[Mail]:

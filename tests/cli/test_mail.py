@@ -57,12 +57,30 @@ def test_what_failed_and_why_takes_two_commands(mail):
 def test_marks_change_what_is_listed(mail):
     assert mail("show", "3")[0] == 0
     assert [row["number"] for row in json.loads(mail("--unread", "--json")[1])] == [1, 2]
-    assert mail("clear", "--read") == (0, "2 cleared\n")
-    assert mail("read", "1", "2026-03-01_14") == (0, "2 marked as read\n")
+    assert mail("clear", "--read") == (0, "2 mails (1 line) cleared\n")
+    assert mail("read", "1", "2026-03-01_14") == (0, "2 mails (2 lines) marked as read\n")
     assert mail("--unread") == (0, "no unread mail\n")
     assert "*" not in mail()[1]
-    assert mail("clear", "--all") == (0, "2 cleared\n")
+    assert mail("clear", "--all") == (0, "2 mails (2 lines) cleared\n")
     assert mail() == (0, "no mail\n")
+
+
+def test_the_line_of_several_seeds_shows_their_mean(mail, project):
+    folder = project / "records"
+    for seed, score in enumerate([0.1, 0.2, 0.3], start=1):
+        run = write_run(folder, 10 + seed, {"dev/f1": score}, {"lr": 1}, seed=seed)
+        tested = {"test/f1": score / 2, "test/loss": 1.0}
+        write_run(folder, 20 + seed, tested, seed=seed, kind="test", parent=run)
+    write_run(folder, 30, {"dev/f1": 0.9}, {"lr": 1}, seed=3, parent=run)  # a rerun
+    lines = [" ".join(line.split()[4:]) for line in mail()[1].splitlines()[1:]]
+    assert lines[:3] == [
+        "new best 2 demo dev/f1 0.9, before 0.75",
+        "finished 4 demo dev/f1 0.2 ± 0.1 (3)",
+        "test finished 3 demo test/f1 0.1 ± 0.05 (3)",
+    ]
+    tests = json.loads(mail("--json")[1])[2]
+    assert tests["subject"] == "finished: demo (test): test/f1 0.1 ± 0.05 (3)"
+    assert tests["mails"][0]["cause"] == "test/f1 0.15"
 
 
 def test_json_has_ids_numbers_and_times(mail):
