@@ -41,7 +41,7 @@ def to_latex(table: ResultTable) -> str:
 
 
 def to_markdown(table: ResultTable) -> str:
-    """Format a table as a table of GitHub Markdown, followed by its caption."""
+    """Format a table as a table of GitHub Markdown, followed by its caption and the sources of cells."""
     text = _render_text(escape_markdown, "`%s`", lambda part: part.replace("|", "\\|"))
     numbers = ["---" if _is_text(table, place) else "---:" for place in range(len(table.columns))]
     lines = [_markdown_row(map(text, _header(table))), f"|---|{'|'.join(numbers)}|"]
@@ -49,7 +49,9 @@ def to_markdown(table: ResultTable) -> str:
         shown = (_emphasize(cell, text, "**%s**", "<u>%s</u>", " ± ") for cell in cells)
         lines.append(_markdown_row([text(row.name), *shown]))
     caption = text(table.file.spec.caption)
-    return "\n".join([*lines, "", caption] if caption else lines)
+    lines += ["", caption] if caption else []
+    sources = [f"- {text(', '.join(cells))}: {text(source)}" for source, cells in table.sources().items()]
+    return "\n".join([*lines, "", *sources] if sources else lines)
 
 
 def to_html(table: ResultTable) -> str:

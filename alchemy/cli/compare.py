@@ -85,7 +85,7 @@ def _print(found: GroupComparison) -> None:
     labels = [group.label for group in found.groups]
     rows = []
     for group in found.groups:
-        seeds = ", ".join(dict.fromkeys(seed for seed in group.seeds if seed))
+        seeds = ", ".join(sorted({seed for seed in group.seeds if seed}, key=lambda seed: (len(seed), seed)))
         name = group.first if len(group.rows) == 1 else f"{group.first} .."
         rows.append([group.label, group.argument, name, group.rows[0].tag, str(len(group.rows)), seeds])
     print_table(["", "runs", "id", "tag", "n", "seeds"], rows, wide={"runs", "seeds"})

@@ -39,6 +39,7 @@ FIELDS = (*TEXT_FIELDS, *HASH_FIELDS, *NUMBER_FIELDS, *TIME_FIELDS)
 FUNCTIONS = {"best": "at_best", "last": "last", "min": "lowest", "max": "highest"}
 
 _AGE = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d|w)")
+_DAYS = {"today": 0, "yesterday": 1}  # days before today
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -213,12 +214,14 @@ class _Compiler:
 
 
 def parse_time(text: str) -> float:
-    """Parse a date such as `2026-11-01`, a time, or an age such as `-7d`; return seconds since the epoch."""
+    """Parse a date such as `2026-11-01` or `today`, a time, or an age such as `-7d`; return seconds since the epoch."""
     if age := _AGE.fullmatch(text):
         return time.time() - float(age[1]) * _SECONDS[age[2]]
+    if text in _DAYS:
+        text = (datetime.date.today() - datetime.timedelta(days=_DAYS[text])).isoformat()
     if (seconds := parse_iso(text)) is not None:
         return seconds
-    hint = "use a date such as 2026-11-01, or an age such as -7d (s, m, h, d, w)"
+    hint = "use a date such as 2026-11-01, yesterday, or an age such as -7d (s, m, h, d, w)"
     raise AlchemyError(f"{text!r} is not a time", hint=hint)
 
 

@@ -66,6 +66,8 @@ def test_markdown() -> None:
         r"| =1+1 | `x\|y` \| &lt;b> |",
         "",
         "100% of `a_b`",
+        "",
+        r"- \[c\] / f1\_x: A &amp; B",
     ]
 
 

@@ -56,8 +56,8 @@ def test_a_rerun_does_not_represent_a_folded_line(records: Path, capsys) -> None
     write_run(records, 1, {"test/f1": 0.8}, kind="test", parent=first)
     change_info(records / write_run(records, 2, {"dev/f1": 0.9}, parent=first), purpose="rerun of it")
     write_run(records, 3, {"dev/f1": 0.1}, status="failed")
-    lines, _ = ls(capsys, "--columns", "id,purpose,runs,dev/f1,test/f1")
-    assert lines[1].split() == ["2026-03-01_12-00-00", "3", "0.9", "0.8"]
+    lines, _ = ls(capsys, "--columns", "id,purpose,runs,dev/f1,test/f1,parent")
+    assert lines[1].split() == ["2026-03-01_12-00-00", "3", "0.9", "0.8", first]
 
 
 def test_ids_can_be_used_as_they_are(records: Path, capsys) -> None:

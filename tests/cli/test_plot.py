@@ -83,6 +83,13 @@ def test_a_comparison_is_a_table_and_a_sentence(project: Path, capsys: pytest.Ca
     assert found["config"] == {} and found["metrics"]["dev/f1"]["tests"] == [None, None]
 
 
+def test_seeds_of_a_comparison_are_sorted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, seed in enumerate((10, 2, 1), 10):
+        write_curves(project / "records", number, {"dev/f1": [0.1]}, tag="other", seed=seed)
+    assert main(["compare", "tag:demo", "tag:other"]) == 0
+    assert "other  3  1, 2, 10\n" in capsys.readouterr().out
+
+
 def test_mistakes_in_a_comparison(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "last"]) == 2
     assert main(["compare", "last", "last~1", "--confidence", "95"]) == 2

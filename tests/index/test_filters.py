@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
 from alchemy.index.filter_parser import DEEPEST, LONGEST, MAX_TERMS, BadFilter
-from alchemy.index.filters import FIELDS, FUNCTIONS, Condition, compile_filter
+from alchemy.index.filters import FIELDS, FUNCTIONS, Condition, compile_filter, parse_time
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.store import URL
 from tests.analysis.fake_runs import write_run
@@ -126,6 +127,12 @@ def answer(texts: list[str]) -> list[list[str] | str]:
             except AlchemyError as error:
                 found.append(str(error))
     return found
+
+
+def test_today_and_yesterday_are_whole_days() -> None:
+    today = datetime.date.today().isoformat()
+    assert parse_time("yesterday") < parse_time("today") == parse_time(today)
+    assert compile_filter("created=today", Names()) == compile_filter(f"created={today}", Names())
 
 
 @pytest.mark.parametrize(
