@@ -140,7 +140,9 @@ def summarize_values(values: Sequence[Value], measured: bool = True) -> Cell:
         return Cell(statistics.fmean(numbers), statistics.stdev(numbers), len(numbers))
     counts = Counter(map(str, known))
     return Cell(
-        ", ".join(f"{text} ×{count}" if len(counts) > 1 and count > 1 else text for text, count in counts.items() if text)
+        ", ".join(
+            f"{text} ×{count}" if len(counts) > 1 and count > 1 else text for text, count in counts.items() if text
+        )
     )
 
 
