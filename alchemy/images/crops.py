@@ -33,9 +33,7 @@ class Resize(ImageTransform):
 
     packages = ("PIL",)
 
-    def __init__(
-        self, size: Size, *, keep_ratio: bool = False, interpolation: Interpolation = "bilinear"
-    ) -> None:
+    def __init__(self, size: Size, *, keep_ratio: bool = False, interpolation: Interpolation = "bilinear") -> None:
         self.size, self.keep_ratio, self.interpolation = to_size(size), keep_ratio, interpolation
 
     def apply(self, batch: ImageBatch, drawn_BK: np.ndarray) -> ImageBatch:

@@ -22,7 +22,7 @@ class Draws:
     """
 
     def __init__(self, seed: int, indices: Sequence[int] | np.ndarray) -> None:
-        self.calls = 0
+        self.seed, self.indices, self.calls = seed, indices, 0
         start = _hash(np.array([seed & _MASK], np.uint64))
         self._base = _hash(start + np.array(indices, np.int64).astype(np.uint64) * _STEP)
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from alchemy.constraints import PositiveInt
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, BadSample
 from alchemy.images.draws import Draws
 from alchemy.registry import Registrable
 
@@ -67,8 +67,13 @@ class ImageTransform(Registrable):
         drawn_BK = self.draw(draws)
         if isinstance(images.images, np.ndarray):
             return self.apply(images, drawn_BK)
-        alone = [self.apply(images.one(place), drawn_BK[place : place + 1]) for place in range(len(images))]
-        return join_batches(alone)
+        return join_batches([self._apply_to_one(images, drawn_BK, place) for place in range(len(images))])
+
+    def _apply_to_one(self, images: ImageBatch, drawn_BK: np.ndarray, place: int) -> ImageBatch:
+        try:
+            return self.apply(images.one(place), drawn_BK[place : place + 1])
+        except AlchemyError as error:
+            raise BadSample(error.problem.message, row=place, hint=error.problem.hint) from error
 
     def draw(self, draws: Draws) -> np.ndarray:
         """Return the random values of each image as an array whose first dimension is the batch."""

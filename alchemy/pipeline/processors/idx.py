@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from alchemy.data.files import check_file, open_bytes, readable
+from alchemy.data.stacked import StackedSamples
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
@@ -57,6 +59,14 @@ class IdxImages(LstDataPipeline):
     def __getitem__(self, index: int) -> Sample:
         image = self.images[index]
         return {"image": scale_image(image) if self.scale else image, **self.targets[index]}
+
+    def __getitems__(self, indices: Sequence[int]) -> StackedSamples:
+        images = self.images[np.array(indices, np.int64)]
+        if self.scale:
+            images = np.stack(list(map(scale_image, images)))
+        # iterating over the indices of a loader seeds the random number generators
+        samples = [{"image": image, **self.targets[index]} for image, index in zip(images, indices)]
+        return StackedSamples(samples, {"image": images})
 
     def __len__(self) -> int:
         return len(self.images)
