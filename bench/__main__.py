@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import check, checkpoint, data, defaults, loop, project, start, texts, tracking, translation
+from bench import check, checkpoint, data, defaults, images, loop, project, start, texts, tracking, translation
 from bench.measure import save
 
 BENCHMARKS = {
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "tracking": tracking.figures,
     "checkpoint": checkpoint.figures,
     "data": data.figures,
+    "images": images.figures,
     "texts": texts.figures,
     "translation": translation.figures,
     "defaults": defaults.figures,

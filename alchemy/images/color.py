@@ -71,7 +71,7 @@ class RandomErase(ImageTransform):
         images = np.array(batch.images)
         for image, (chance, *box) in zip(images, drawn_BK.tolist()):
             if chance < self.p:
-                left, top, right, bottom = random_box(*box, *image.shape[:2], self.area, self.ratio)
+                left, top, right, bottom = random_box(box, image.shape, self.area, self.ratio)
                 image[top:bottom, left:right] = self.fill
         return ImageBatch(images, batch.masks)
 

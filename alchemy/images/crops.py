@@ -121,7 +121,7 @@ class RandomResizedCrop(ImageTransform):
 
     def apply(self, batch: ImageBatch, drawn_BK: np.ndarray) -> ImageBatch:
         height, width = np.asarray(batch.images).shape[1:3]
-        boxes = [random_box(*row, height, width, self.area, self.ratio) for row in drawn_BK.tolist()]
+        boxes = [random_box(row, (height, width), self.area, self.ratio) for row in drawn_BK.tolist()]
         return resize_boxes(batch, np.array(boxes), self.size, self.interpolation)
 
 

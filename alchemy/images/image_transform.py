@@ -103,19 +103,14 @@ def check_range(name: str, values: Sequence[float]) -> None:
 
 
 def random_box(
-    area: float,
-    ratio: float,
-    down: float,
-    right: float,
-    height: int,
-    width: int,
-    areas: Sequence[float],
-    ratios: Sequence[float],
+    drawn: Sequence[float], shape: Sequence[int], areas: Sequence[float], ratios: Sequence[float]
 ) -> tuple[int, int, int, int]:
     """Return `(left, top, right, bottom)` of a box in an image, from four numbers between 0 and 1.
 
     Its share of the image is in the range `areas`, and its width / height in `ratios`, if the image has room for it.
     """
+    area, ratio, down, right = drawn
+    height, width = shape[:2]
     pixels = height * width * (areas[0] + area * (areas[1] - areas[0]))
     aspect = ratios[0] * (ratios[1] / ratios[0]) ** ratio
     tall = min(max(round(math.sqrt(pixels / aspect)), 1), height)

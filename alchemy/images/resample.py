@@ -16,17 +16,18 @@ def resample(
     # a border, so that positions outside need no mask; two pixels wide at the end, for the neighbor of the last one
     padded = np.full((count, height + 3, width + 3, channels), fill, images_BHWC.dtype if nearest else np.float32)
     padded[:, 1:-2, 1:-2] = images_BHWC
-    offset = np.float32(1.5 if nearest else 1)
+    flat = padded.reshape(-1, channels) if channels > 1 else padded.reshape(-1)
     rows = np.clip(rows_BHW, -1, height)
     columns = np.clip(columns_BHW, -1, width)
-    rows += offset
-    columns += offset
-    top, left = rows.astype(np.int32), columns.astype(np.int32)
-    at = np.arange(count)[:, None, None] * ((height + 3) * (width + 3)) + top * (width + 3)
-    at += left
-    flat = padded.reshape(-1, channels) if channels > 1 else padded.reshape(-1)
+    for positions in (rows, columns):
+        positions += np.float32(1.5 if nearest else 1)
+    top, left = np.floor(rows), np.floor(columns)
+    # dtypes are not mixed, because conversions inside an operation are slow
+    at = top.astype(np.int32) * np.int32(width + 3) + left.astype(np.int32)
+    at = at.astype(np.intp)
+    at += (np.arange(count) * ((height + 3) * (width + 3)))[:, None, None]
     if nearest:
-        return flat.take(at, axis=0).reshape(*rows.shape, channels)
+        return flat.take(at, axis=0).reshape(count, *rows.shape[1:], channels)
     rows -= top
     columns -= left
     if channels > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
@@ -12,6 +13,9 @@ from alchemy.images.draws import Draws
 from alchemy.images.image_transform import ImageBatch, ImageTransform, Interpolation, check_range, on_both
 from alchemy.images.read_image import IGNORED_PIXEL
 from alchemy.images.resample import affine_positions, resample, smooth_field
+
+# of Python, not of NumPy, whose results may depend on the position of a value in its array
+TRIGONOMETRY = (math.cos, math.sin, math.tan)
 
 
 @ImageTransform.register()
@@ -62,19 +66,20 @@ class RandomAffine(ImageTransform):
 
     def apply(self, batch: ImageBatch, drawn_BK: np.ndarray) -> ImageBatch:
         height, width = np.asarray(batch.images).shape[1:3]
-        matrices = np.array([self._matrix(*row, height, width) for row in drawn_BK.tolist()])
+        matrices = self._matrices(drawn_BK, height, width)
         return resample_batch(batch, *affine_positions(matrices, height, width), self.fill, self.interpolation)
 
-    def _matrix(
-        self, turn: float, slant: float, zoom: float, down: float, right: float, height: int, width: int
-    ) -> list[list[float]]:
-        """Return the matrix from the output to the input; `math` gives the same result in a batch of any size."""
-        angle, slope = (math.radians(most * (2 * u - 1)) for most, u in ((self.degrees, turn), (self.shear, slant)))
+    def _matrices(self, drawn_B5: np.ndarray, height: int, width: int) -> np.ndarray:
+        """Return the matrices `[B, 2, 3]` from the output to the input."""
+        turn, slant, zoom, down, right = drawn_B5.T
+        angle, slope = (math.radians(most) * (2 * u - 1) for most, u in ((self.degrees, turn), (self.shear, slant)))
         factor = 1 / (self.scale[0] + zoom * (self.scale[1] - self.scale[0]))
-        cos, sin, tan = math.cos(angle) * factor, math.sin(angle) * factor, math.tan(slope)
-        rows = [[cos, sin + cos * tan], [-sin, cos - sin * tan]]
+        cos, sin, tan = (_each(function, values) for function, values in zip(TRIGONOMETRY, (angle, angle, slope)))
+        cos, sin = cos * factor, sin * factor
         moves = (self.shift * height * (2 * down - 1), self.shift * width * (2 * right - 1))
-        return [[*row, -row[0] * moves[0] - row[1] * moves[1]] for row in rows]
+        rows = ((cos, sin + cos * tan), (-sin, cos - sin * tan))
+        terms = [(first, second, -first * moves[0] - second * moves[1]) for first, second in rows]
+        return np.array(terms).transpose(2, 0, 1)
 
 
 @ImageTransform.register()
@@ -115,6 +120,10 @@ class ElasticDeform(ImageTransform):
         rows_BHW = smooth_field(drawn_BK[:, 0], height, width) + np.arange(height, dtype=np.float32)[:, None]
         columns_BHW = smooth_field(drawn_BK[:, 1], height, width) + np.arange(width, dtype=np.float32)
         return resample_batch(batch, rows_BHW, columns_BHW, self.fill, self.interpolation)
+
+
+def _each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
+    return np.array([function(value) for value in values.tolist()])
 
 
 def resample_batch(
