@@ -46,6 +46,18 @@ def overlay(image: np.ndarray, mask: np.ndarray, alpha: float = 0.45) -> np.ndar
     return picture.round().astype(np.uint8)
 
 
+def shrink(image: np.ndarray, side: int) -> np.ndarray:
+    """Return every n-th pixel of an image, so that its sides are at most `side` pixels."""
+    step = -(-max(image.shape[:2]) // side)
+    return image[::step, ::step]
+
+
+def resize_mask(mask: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Return a mask with the given height and width; each pixel gets the value of the nearest one."""
+    rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for old, new in zip(mask.shape, size))
+    return mask[rows[:, None], columns]
+
+
 def draw_grid(tiles: Sequence[tuple[np.ndarray, str]], columns: int = 0) -> bytes:
     """Return a PNG file with images [H, W, 3] in rows, each with a caption below it."""
     pillow, drawing = import_package("PIL.Image", "a picture"), import_package("PIL.ImageDraw", "a picture")

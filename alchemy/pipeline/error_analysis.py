@@ -12,6 +12,7 @@ import numpy as np
 
 from alchemy.data.tag_schemes import Scheme
 from alchemy.metrics.scores import ClassScores, LabelScores, SpanScores
+from alchemy.metrics.segmentation import MaskScores
 from alchemy.pipeline.plots import draw_confusion, draw_numbers
 
 NONE = "O"  # no span, as in tag schemes
@@ -98,8 +99,18 @@ def _analyze_numbers(data: PredictionRows) -> Analysis:
     return found
 
 
+def _analyze_masks(data: PredictionRows) -> Analysis:
+    """Analyze rows with the confusion `counts` of the pixels and the `iou` of each image."""
+    names = list(data.labels)
+    found = MaskScores([row["counts"] for row in data.rows], names)
+    grid = [["gold \\ predicted", *names], *([name, *row] for name, row in zip(names, found.total.tolist()))]
+    hardest = sorted(data.rows, key=lambda row: row["iou"])
+    return Analysis({"classes": found.rows()}, hardest, grid, "confusion", partial(draw_confusion, names, found.total))
+
+
 KINDS: dict[str, Callable[[PredictionRows], Analysis]] = {
     "classes": _analyze_classes, "labels": _analyze_labels, "tags": _analyze_tags, "numbers": _analyze_numbers,
+    "masks": _analyze_masks,
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def checked_samples(
     for index, sample in samples_of(source, most):
         try:
             task.check(sample)
-            if split == "train" and task.needs and task.target not in sample:
+            if split == "train" and task.needs and not task.is_labeled(sample):
                 hint = f"set its column in the processor: label = {task.target!r}"
                 raise AlchemyError(f"no field {task.target!r} to learn from, only {in_short(sample)}", hint=hint)
         except AlchemyError as error:
@@ -120,8 +120,8 @@ def check_fields(task: TextTask, model: AlchemyModel | None, encoded: Samples) -
             raise AlchemyError(text, section="model", hint=hint)
 
 
-def check_logits(task: SupervisedTask, outputs: object) -> None:
-    """Raise if the model returns no logits, or logits that do not match the labels of the task."""
+def check_logits(task: SupervisedTask, outputs: object, axis: int = -1) -> None:
+    """Raise if the model returns no logits, or logits whose `axis` does not match the labels of the task."""
     name, model = type(task).__name__, type(task.run.model.module).__name__
     if not isinstance(outputs, Mapping):
         return
@@ -129,7 +129,12 @@ def check_logits(task: SupervisedTask, outputs: object) -> None:
         text = f"{name} reads 'logits', but {model} returned {in_short(outputs) or 'nothing'}"
         raise AlchemyError(text, section="model", hint="return a dict with 'logits'")
     logits = outputs["logits"]
-    if task.labels and isinstance(logits, Tensor) and logits.shape[-1:] != (len(task.labels),):
+    if task.labels and isinstance(logits, Tensor) and _length(logits, axis) != len(task.labels):
         text = f"the logits of {model} have shape {tuple(logits.shape)}, but there are {len(task.labels)} labels"
-        hint = f"the last dimension must be {len(task.labels)}, for {in_short(task.labels)}"
+        which = "the last dimension" if axis == -1 else f"dimension {axis}"
+        hint = f"{which} must be {len(task.labels)}, for {in_short(task.labels)}"
         raise AlchemyError(text, section="model", hint=hint)
+
+
+def _length(tensor: Tensor, axis: int) -> int:
+    return tensor.shape[axis] if -tensor.dim() <= axis < tensor.dim() else -1

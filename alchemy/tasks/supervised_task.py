@@ -72,6 +72,10 @@ class SupervisedTask(AlchemyTask):
         )
         raise AlchemyError(f"{type(self).__name__} does not support prediction of single inputs", hint=hint)
 
+    def is_labeled(self, sample: Mapping[str, Any]) -> bool:
+        """Return whether a sample, a batch or a prediction row has a target."""
+        return self.target in sample
+
     # -- data
     def source(self, split: str) -> Samples:
         """Return the samples of a split as yielded by its pipes, which are built only once."""
@@ -112,7 +116,7 @@ class SupervisedTask(AlchemyTask):
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
-        rows: Any = self.answers(self.run_model(batch, needs_loss and self.target in batch), batch)
+        rows: Any = self.answers(self.run_model(batch, needs_loss and self.is_labeled(batch)), batch)
         self._answers.add(rows, self.run.progress.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
@@ -124,7 +128,7 @@ class SupervisedTask(AlchemyTask):
 
     def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
         answers = self._answers.end()
-        labeled = bool(answers) and self.target in answers[0]
+        labeled = bool(answers) and self.is_labeled(answers[0])
         if not labeled:
             logger.warning("{}: no metrics, since the data has no {!r}", split, self.target)
         found = self.scores(answers) if labeled else {}
