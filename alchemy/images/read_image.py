@@ -17,7 +17,7 @@ from alchemy.errors import AlchemyError
 from alchemy.optional_packages import import_package
 
 IGNORED_PIXEL = 255  # the value of mask pixels that losses and scores ignore
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+END_MARKS = {b"\x89P": b"IEND", b"\xff\xd8": b"\xff\xd9"}  # by the first bytes of png and jpeg files
 EXIF_ORIENTATION = 0x0112
 METADATA = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # where Pillow finds the orientation
 
@@ -67,10 +67,26 @@ def read_mask(file: str | Path, *, size: tuple[int, int] | None = None) -> np.nd
         return np.array(image)
 
 
-def read_size(file: str | Path) -> tuple[int, int]:
-    """Return the height and width of an image from its header, after the rotation in its EXIF data."""
-    with _opened(file, pixels=False) as image:
-        return image.size[::-1]
+def check_image(file: str | Path, *, pixels: bool = False) -> tuple[int, int]:
+    """Return the height and width of an image after the rotation in its EXIF data; raise if it is damaged.
+
+    Only its header and its last bytes are read, unless they suggest that the file is truncated. With `pixels`, the
+    whole image is read.
+    """
+    with _opened(file, pixels=pixels or _looks_truncated(file)) as image:
+        width, height = image.size
+        return height, width
+
+
+def _looks_truncated(file: str | Path) -> bool:
+    """Return whether a png or jpeg file lacks its end, or has other data after it."""
+    try:
+        with open(file, "rb") as stream:
+            end = END_MARKS.get(stream.read(2))
+            stream.seek(max(os.path.getsize(file) - 64, 0))
+            return end is not None and end not in stream.read()
+    except OSError:  # Pillow reports it
+        return False
 
 
 @contextlib.contextmanager
@@ -103,7 +119,8 @@ def _turn_upright(image: Any, pixels: bool) -> Any:
     orientation = image.getexif().get(EXIF_ORIENTATION, 1)
     if pixels and orientation in range(2, 9):
         return import_package("PIL.ImageOps", "read_image").exif_transpose(image)
-    return _Header(image.size[::-1]) if orientation in range(5, 9) else image
+    # Pillow swaps the sides of TIFF images itself
+    return _Header(image.size[::-1]) if orientation in range(5, 9) and image.format != "TIFF" else image
 
 
 class _Header:

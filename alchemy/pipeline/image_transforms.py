@@ -21,7 +21,7 @@ from alchemy.pipeline.itr import field_of
 from alchemy.pipeline.lst import check_list
 from alchemy.seeds import current_seed, mark_drawn, mix, set_current_sample
 
-__all__ = ["ImageFunction", "TransformImages", "build_transforms"]
+__all__ = ["TransformImages", "build_transforms"]
 
 EXPECTED = "expected arrays [height, width] or [height, width, channels]; masks have no channels"
 
@@ -103,7 +103,7 @@ class TransformImages(LstDataPipeline):
         return StackedSamples(made, stacked)
 
 
-class ImageFunction(ImageTransform):
+class _ImageFunction(ImageTransform):
     """Applies a function to each image `[H, W, C]`, or `[H, W]` if it is grayscale; masks stay unchanged.
 
     `alchemy.seeds.sample_rng` gives the function random numbers of its own.
@@ -134,7 +134,7 @@ def build_transforms(tables: Sequence[Any]) -> list[ImageTransform]:
     if wrong:
         hint = "use a transform of alchemy.images.transforms, or the import path of a function"
         raise AlchemyError(f"transforms: {wrong[0]!r} is not callable", hint=hint)
-    return [part if isinstance(part, ImageTransform) else ImageFunction(part) for part in built]
+    return [part if isinstance(part, ImageTransform) else _ImageFunction(part) for part in built]
 
 
 def name_of(function: object) -> str:
