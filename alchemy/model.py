@@ -168,6 +168,7 @@ class AlchemyModel(Registrable):
             self.set_requires_grad(False, pattern)
         norms = [module for module in self.module.modules() if isinstance(module, _BatchNorm) and module.affine]
         self._frozen_norms = [norm for norm in norms if not any(p.requires_grad for p in norm.parameters())]
+        self.train(self.module.training)
 
     # -- nn.Module interface
     def train(self, mode: bool = True) -> None:
@@ -177,7 +178,8 @@ class AlchemyModel(Registrable):
                 fixed = set(map(id, self._frozen_norms))
                 self._modules_of = (model, [module for module in model.modules() if id(module) not in fixed])
             # called before every step: checking is 20 times cheaper than setting the mode again
-            if all([module.training for module in self._modules_of[1]]):  # noqa: C419 (a list is faster here)
+            modes = [module.training for module in self._modules_of[1]]
+            if all(modes) and not any(norm.training for norm in self._frozen_norms):
                 return
         model.train(mode)
         for norm in self._frozen_norms:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from alchemy.constraints import Fraction, NonNegativeFloat
 from alchemy.errors import AlchemyError
+from alchemy.images.read_image import IGNORED_PIXEL
 from alchemy.model import AlchemyModel, tensor_field
 from alchemy.nn.build_net import build_net
 from alchemy.nn.losses import CrossEntropy, Loss, build_loss
@@ -143,7 +144,7 @@ class Segmenter(ImageModel):
         image: str = "image",
         model_path: str = "",
     ) -> None:
-        loss = PixelLoss(dice=dice, label_smoothing=label_smoothing)
+        loss = PixelLoss(dice=dice, label_smoothing=label_smoothing, ignore_index=IGNORED_PIXEL)
         super().__init__(net=net, freeze=freeze, load=load, image=image, model_path=model_path, usual_loss=loss)
 
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:

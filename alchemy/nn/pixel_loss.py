@@ -13,8 +13,6 @@ from torch import Tensor
 from alchemy.constraints import Fraction, NonNegativeFloat
 from alchemy.nn.losses import Count, CrossEntropy
 
-IGNORED_PIXEL = 255  # the mask value of pixels that are neither trained on nor scored
-
 
 class PixelLoss(CrossEntropy):
     """Cross entropy over pixels plus `dice` times the soft Dice loss of each image; the count is the number of pixels.
@@ -28,7 +26,7 @@ class PixelLoss(CrossEntropy):
         *,
         dice: NonNegativeFloat = 0.0,
         label_smoothing: Fraction = 0.0,
-        ignore_index: int = IGNORED_PIXEL,
+        ignore_index: int = 255,
         weight: Sequence[float] | None = None,
     ) -> None:
         super().__init__(label_smoothing=label_smoothing, ignore_index=ignore_index, weight=weight)
