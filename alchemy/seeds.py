@@ -107,6 +107,18 @@ def set_current_sample(seed: int, index: int) -> None:
     _sample.seed, _sample.index, _sample.numbers, _sample.drawn = seed, index, None, False
 
 
+@contextlib.contextmanager
+def sample_stream(seed: int, index: int) -> Iterator[None]:
+    """Give the block random numbers of its own in `sample_rng`; afterwards, the sample before is the current one."""
+    before = _sample.seed, _sample.index, _sample.numbers, _sample.drawn
+    set_current_sample(seed, index)
+    try:
+        yield
+    finally:
+        drawn = before[3] or sample_has_drawn()
+        _sample.seed, _sample.index, _sample.numbers, _sample.drawn = *before[:3], drawn
+
+
 def current_seed() -> int:
     """Return the seed of the sample being loaded, which depends on (seed, epoch); 0 outside a loader."""
     return _sample.seed

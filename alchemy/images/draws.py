@@ -22,7 +22,7 @@ class Draws:
     """
 
     def __init__(self, seed: int, indices: Sequence[int] | np.ndarray) -> None:
-        self.seed, self.indices, self.calls = seed, indices, 0
+        self.seed, self.indices, self.calls, self.used = seed, indices, 0, False
         start = _hash(np.array([seed & _MASK], np.uint64))
         self._base = _hash(start + np.array(indices, np.int64).astype(np.uint64) * _STEP)
 
@@ -33,7 +33,7 @@ class Draws:
         """Return uint64 values `[B, *shape]` with random bits."""
         count = int(np.prod(shape, dtype=np.int64))
         steps = np.arange(self.calls + 1, self.calls + 1 + count, dtype=np.uint64) * _STEP
-        self.calls += count
+        self.calls, self.used = self.calls + count, True
         return _hash(self._base[:, None] + steps).reshape(len(self), *shape)
 
     def uniform(self, low: float = 0.0, high: float = 1.0, shape: tuple[int, ...] = ()) -> np.ndarray:

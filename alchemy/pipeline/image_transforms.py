@@ -19,7 +19,7 @@ from alchemy.images.image_transform import Arrays, ImageBatch, ImageTransform, j
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
 from alchemy.pipeline.itr import field_of
 from alchemy.pipeline.lst import check_list
-from alchemy.seeds import current_seed, mark_drawn, mix, set_current_sample
+from alchemy.seeds import current_seed, mark_drawn, mix, sample_stream
 
 __all__ = ["TransformImages", "build_transforms"]
 
@@ -64,6 +64,7 @@ class TransformImages(LstDataPipeline):
             gray = images[0].ndim == 2
             masks = self._stack(self.mask, samples, 2) if self.mask in samples[0] else None
             batch = ImageBatch(add_channel(images) if gray else images, masks)
+            check_sizes(batch)
             for transform in self.built:
                 batch = transform(batch, draws)
         except AlchemyError as error:
@@ -71,7 +72,7 @@ class TransformImages(LstDataPipeline):
             problem = error.problem
             where = problem.where or where_in(self.datapipe, indices[row])
             raise AlchemyError(problem.message, where=where, hint=problem.hint) from error
-        if draws.calls:
+        if draws.used:
             mark_drawn()
         return self._replace(samples, batch, gray)
 
@@ -116,8 +117,8 @@ class _ImageFunction(ImageTransform):
         draws.calls += 1
         made = []
         for row, (index, image) in enumerate(zip(np.array(draws.indices).tolist(), images.images)):
-            set_current_sample(mix(draws.seed, draws.calls), index)
-            out = np.asarray(self.function(image[..., 0] if image.shape[2] == 1 else image))
+            with sample_stream(mix(draws.seed, draws.calls), index):
+                out = np.asarray(self.function(image[..., 0] if image.shape[2] == 1 else image))
             out = out[..., None] if out.ndim == 2 else out
             if out.ndim != 3 or (images.masks is not None and out.shape[:2] != image.shape[:2]):
                 text = f"{name_of(self.function)} returned the shape {out.shape} for an image of {image.shape}"
@@ -135,6 +136,14 @@ def build_transforms(tables: Sequence[Any]) -> list[ImageTransform]:
         hint = "use a transform of alchemy.images.transforms, or the import path of a function"
         raise AlchemyError(f"transforms: {wrong[0]!r} is not callable", hint=hint)
     return [part if isinstance(part, ImageTransform) else _ImageFunction(part) for part in built]
+
+
+def check_sizes(batch: ImageBatch) -> None:
+    """Raise if an image and its mask differ in size."""
+    for row, (image, mask) in enumerate(zip(batch.images, batch.masks) if batch.masks is not None else ()):
+        if image.shape[:2] != mask.shape:
+            text = f"an image of {image.shape[0]} x {image.shape[1]} has a mask of {mask.shape[0]} x {mask.shape[1]}"
+            raise BadSample(text, row=row, hint="resize both in an earlier pipe")
 
 
 def name_of(function: object) -> str:

@@ -36,7 +36,7 @@ def test_seeds_indices_and_calls_give_different_numbers(seed, index):
 
 def test_the_numbers_are_uniform_and_independent():
     first, second = (values := Draws(5, range(200_000)).uniform(shape=(2,))).T
-    assert 0 <= values.min() and values.max() < 1
+    assert values.min() >= 0 and values.max() < 1
     counts = np.histogram2d(first, second, bins=10)[0]
     assert abs(counts - 2000).max() < 5 * 2000**0.5
     # neighbors are not correlated, nor are the epochs of a sample

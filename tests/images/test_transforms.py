@@ -1,6 +1,7 @@
 """The contract of image transforms: the same result in any batch, masks that follow images, dtypes and sizes."""
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,14 +10,15 @@ from hypothesis import strategies as st
 
 from alchemy.config.part_source import parts
 from alchemy.errors import AlchemyError
-from alchemy.images import transforms
+from alchemy.images import transforms as module
 from alchemy.images.draws import Draws
-from alchemy.images.transforms import ImageBatch
 from alchemy.registry import construct
 
 SIDE = 12
+transforms: Any = module
+ImageBatch = transforms.ImageBatch
 # name: (options, height and width of the result for images of SIDE x SIDE, whether it moves pixels)
-KINDS = {
+KINDS: dict[str, Any] = {
     "Resize": ({"size": 7}, (7, 7), True),
     "Resize larger": ({"size": [20, 17]}, (20, 17), True),
     "Resize keep": ({"size": [5, 9], "keep_ratio": True}, (9, 9), True),
@@ -109,7 +111,7 @@ def test_a_random_transform_changes_with_the_epoch(kind):
 
 @pytest.mark.parametrize("kind", ["RandomAffine", "RandomRotate", "ElasticDeform"])
 def test_no_movement_is_the_identity(kind):
-    still = {"RandomAffine": {}, "RandomRotate": {"degrees": 0}, "ElasticDeform": {"pixels": 1e-9}}[kind]
+    still: Any = {"RandomAffine": {}, "RandomRotate": {"degrees": 0}, "ElasticDeform": {"pixels": 1e-9}}[kind]
     images, masks = make_images(2, 9, 14, 3), make_images(2, 9, 14)
     out = construct(getattr(transforms, kind), still)(ImageBatch(images, masks), Draws(1, [0, 1]))
     assert np.array_equal(out.images, images) and np.array_equal(out.masks, masks)
@@ -177,5 +179,5 @@ def test_wrong_options_are_refused(kind, options, message):
 
 def test_an_image_that_is_too_small_is_refused():
     small = ImageBatch([np.zeros((9, 9, 1), np.uint8), np.zeros((4, 9, 1), np.uint8)])
-    with pytest.raises(AlchemyError, match="CenterCrop: an image of 4 x 9 is smaller than 5 x 5; put .*Pad or Resize"):
+    with pytest.raises(AlchemyError, match=r"CenterCrop: an image of 4 x 9 is smaller than 5 x 5; put .*Pad or Resize"):
         transforms.CenterCrop(5)(small, Draws(1, [0, 1]))

@@ -31,6 +31,7 @@ from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import Sample, check_samples, fields_of
 
 SAMPLED = 200  # masks whose values are checked when the pipe is built
+ENOUGH = 10  # masks without any class but the first: an error, not a coincidence
 
 
 @DataPipeline.register()
@@ -114,7 +115,9 @@ class ImageMasks(LstDataPipeline):
         if self.classes.values is None and len(self.labels) > 1 and seen <= {0, IGNORED_PIXEL} and len(seen) > 1:
             text = f"the masks in {self.mask_path!r} have only the values 0 and 255, and 255 is ignored"
             hint = "set values = [0, 255] if 255 is a class, or ignored to another value"
-            raise AlchemyError(text, hint=hint)
+            if len(masks) >= ENOUGH:
+                raise AlchemyError(text, hint=hint)
+            logger.warning("{}; {}", text, hint)
 
     def _mask(self, file: str) -> np.ndarray:
         return self.classes.to_ids(read_mask(file, size=self.size), file)
