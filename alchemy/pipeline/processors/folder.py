@@ -40,7 +40,7 @@ class ImageFolder(LstDataPipeline):
 
     def __init__(
         self,
-        path: str,
+        path: str | Path,
         *,
         labels: list[str] | str | None = None,
         suffixes: list[str] = SUFFIXES,
@@ -53,12 +53,12 @@ class ImageFolder(LstDataPipeline):
     ) -> None:
         super().__init__()
         import_package("PIL.Image", "ImageFolder")
-        self.path, self.reader, self.suffixes = path, ImageReader(mode, size, limits, scale), lower_all(suffixes)
-        folders = _folders_in(path)
+        self.path, self.reader, self.suffixes = str(path), ImageReader(mode, size, limits, scale), lower_all(suffixes)
+        folders = _folders_in(self.path)
         known = LabelNames([folder.name for folder in folders] if labels is None else read_labels(labels).names)
         self.labels = known.names
         samples = [sample for folder in folders for sample in self._samples(folder, known)]
-        sound = check_files(check_samples(self, samples, [path]), lambda sample: sample["file"], check, bad, path)
+        sound = check_files(check_samples(self, samples, [path]), lambda sample: sample["file"], check, bad, self.path)
         self.samples = check_samples(self, [sample for sample, _ in sound], [path])
         self.gives = fields_of(self[0])
         keep_labels(self.labels, "label_id")

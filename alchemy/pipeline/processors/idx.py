@@ -30,15 +30,20 @@ class IdxImages(LstDataPipeline):
     begins = True
 
     def __init__(
-        self, path: str, *, label_path: str = "", labels: list[str] | str | None = None, scale: bool = False
+        self,
+        path: str | Path,
+        *,
+        label_path: str | Path = "",
+        labels: list[str] | str | None = None,
+        scale: bool = False,
     ) -> None:
         super().__init__()
-        self.path, self.label_path, self.scale = path, label_path, scale
+        self.path, self.label_path, self.scale = str(path), str(label_path), scale
         self.images = _read_idx(path)
         if not len(self.images):
             raise AlchemyError(f"IdxImages found no samples in {path}")
         self.labels = read_labels(labels).names
-        self.targets = self._targets(label_path) if label_path else [{}] * len(self.images)
+        self.targets = self._targets(self.label_path) if label_path else [{}] * len(self.images)
         self.gives = fields_of(self[0])
         keep_labels(self.labels, "label_id")
 

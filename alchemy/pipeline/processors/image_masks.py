@@ -51,9 +51,9 @@ class ImageMasks(LstDataPipeline):
 
     def __init__(
         self,
-        path: str,
+        path: str | Path,
         *,
-        mask_path: str,
+        mask_path: str | Path,
         labels: list[str] | str,
         values: list[Any] | None = None,
         ignored: int | list[int] | None = IGNORED_PIXEL,
@@ -69,7 +69,7 @@ class ImageMasks(LstDataPipeline):
     ) -> None:
         super().__init__()
         import_package("PIL.Image", "ImageMasks")
-        self.path, self.mask_path, self.mask_suffix, self.size = path, mask_path, mask_suffix, size
+        self.path, self.mask_path, self.mask_suffix, self.size = str(path), str(mask_path), mask_suffix, size
         self.suffixes, self.reader = lower_all(suffixes), ImageReader(mode, size, limits, scale)
         self.labels = read_labels(labels).names
         self.classes = MaskClasses(len(self.labels), values, ignored)
