@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command
+from alchemy.cli.starter.gan import gan_project
 from alchemy.cli.starter.samples import LABELS, data_files, points
 from alchemy.errors import AlchemyError, printable
 
@@ -24,6 +25,7 @@ EXAMPLES = """examples:
   alchemy new news --data news.csv --text title --label topic
   alchemy new names --kind ner --data train.txt dev.txt test.txt
   alchemy new en-de --kind translation --data train.en train.de
+  alchemy new digits --kind gan --data mnist
   alchemy new . --force"""
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -35,6 +37,7 @@ KINDS = {
     "ner": "words or characters with tags",
     "pairs": "pairs of texts with a label",
     "translation": "sentences and their translations",
+    "gan": "images to generate more of; the networks are in src/",
 }
 # options that name a column, and the kinds they apply to
 COLUMNS = {
@@ -83,6 +86,10 @@ def _main(args: argparse.Namespace) -> int:
     if kind == "points" and not args.data:
         files = project(folder.resolve().name or "demo")
         _write(folder, files, force=args.force)
+        _print_next(args.project, ["alchemy run train.toml"])
+        return 0
+    if kind == "gan":
+        _write(folder, gan_project(folder, args.data or []), force=args.force)
         _print_next(args.project, ["alchemy run train.toml"])
         return 0
     files = _source_files(kind) | ({} if args.data else data_files(kind))
