@@ -9,6 +9,8 @@ import string
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from tests.text.sets import DATA, needs
 
 ROOT = Path(__file__).parents[2] / "recipes"
@@ -16,6 +18,8 @@ TABLE = ROOT / "tables" / "recipes.toml"
 FILES = sorted(path for path in ROOT.glob("*/*.toml") if path.stem != "base" and path != TABLE)
 SETS = {"thucnews": "thucnews_title10", "sst2": "sst2_sentences", "semeval": "semeval2010_task8"}
 SETS |= {"resume_ner": "ner_zh_resume", "trec": "trec", "multi30k": "multi30k_en_de"}
+SETS |= {"mnist": "mnist", "fashion_mnist": "fashion_mnist"}
+FASHION = Path("/usr/share/datasets/fashion-mnist")  # of the Debian package
 
 
 def name_of(file: Path) -> str:
@@ -29,6 +33,10 @@ def set_out(file: Path) -> Path:
         copy = Path(part.relative_to(ROOT))
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes(part.read_bytes())
+    if file.parent.name == "fashion_mnist":
+        if not FASHION.is_dir():
+            pytest.skip("Fashion-MNIST not found: install the package dataset-fashion-mnist")
+        Path("fashion-mnist").symlink_to(FASHION)
     if (file.parent / "prepare.py").is_file():
         assert loaded(f"{file.parent.name}/prepare").prepare() == 0
     return file.relative_to(ROOT)
