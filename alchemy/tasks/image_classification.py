@@ -48,7 +48,7 @@ class ImageClassification(ImageTask):
         std: list[float] = [0.5],
         top_k: PositiveInt = 5,
         probabilities: bool = False,
-        hardest: NonNegativeInt = 25,
+        hardest: NonNegativeInt = 24,
     ) -> None:
         super().__init__(
             mode=mode, size=size, transforms=transforms, augment=augment, mean=mean, std=std, hardest=hardest

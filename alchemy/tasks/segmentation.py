@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from alchemy.constraints import Distinct, NonNegativeInt, NotEmpty, PositiveInt
+from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.data.messages import in_short
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.images.pictures import overlay, resize_mask, shrink, to_rgb, write_mask
@@ -31,11 +31,11 @@ TILES = 4  # tiles that the network reads at once
 class Segmentation(ImageTask):
     """Predicts the class of each pixel for samples with an `image` and a `mask` of class ids; 255 is ignored.
 
-    `classes` are the names of the classes in the order of their ids. `background` is a class that the mean scores
-    leave out; by default, the class named "background", if there is one. Images with a side longer than `tile` are
-    evaluated and predicted in tiles that share `overlap` pixels, where their logits are averaged (0: never).
-    Images of different sizes can be evaluated, but training needs images of one size, for example from a RandomCrop in
-    `augment`. The other options are those of all image tasks.
+    `labels` names the classes in the order of their ids: a list, or a file with one name per line. `background` is a
+    class that the mean scores leave out; by default, the class named "background", if there is one. Images with a side
+    longer than `tile` are evaluated and predicted in tiles that share `overlap` pixels, where their logits are averaged
+    (0: never). Images of different sizes can be evaluated, but training needs images of one size, for example from a
+    RandomCrop in `augment`. The other options are those of all image tasks.
     """
 
     target: ClassVar[str] = "mask"
@@ -43,13 +43,13 @@ class Segmentation(ImageTask):
     batches: ClassVar[dict[str, int]] = {"batch_size": 8}
     packages = ("PIL",)
     main_score = "iou"
-    produces = ("loss", "iou", "pooled_iou", "dice", "pixel_accuracy", "iou_{classes}")
+    produces = ("loss", "iou", "pooled_iou", "dice", "pixel_accuracy", "iou_{labels}")
     any_size: ClassVar[bool] = True
 
     def __init__(
         self,
         *,
-        classes: Annotated[list[str], NotEmpty(), Distinct()],
+        labels: list[str] | str,
         background: str | None = None,
         mode: Mode = "RGB",
         size: tuple[PositiveInt, PositiveInt] | None = None,
@@ -64,8 +64,8 @@ class Segmentation(ImageTask):
         super().__init__(
             mode=mode, size=size, transforms=transforms, augment=augment, mean=mean, std=std, hardest=hardest
         )
-        self.labels: list[str] = list(classes)
-        self.background = _find_background(background, classes)
+        self.labels: list[str] = self._find_labels(labels)
+        self.background = _find_background(background, self.labels)
         if tile and overlap >= tile:
             hint = f"set overlap to less than tile = {tile}"
             raise AlchemyError(f"overlap = {overlap}: tiles would not advance", section="task", hint=hint)
@@ -203,12 +203,12 @@ def check_mask(mask: np.ndarray, classes: list[str]) -> None:
         raise AlchemyError(text, hint=hint)
 
 
-def _find_background(name: str | None, classes: list[str]) -> int | None:
-    if name and name not in classes:
-        hint = did_you_mean(name, classes) or 'set background = "" if there is none'
-        raise AlchemyError(f"background = {name!r} is not one of the classes", section="task", hint=hint)
+def _find_background(name: str | None, labels: list[str]) -> int | None:
+    if name and name not in labels:
+        hint = did_you_mean(name, labels) or 'set background = "" if there is none'
+        raise AlchemyError(f"background = {name!r} is not one of the labels", section="task", hint=hint)
     name = "background" if name is None else name
-    return classes.index(name) if name in classes else None
+    return labels.index(name) if name in labels else None
 
 
 def _without_arrays(row: dict[str, Any]) -> dict[str, Any]:
