@@ -15,7 +15,7 @@ from alchemy.data.pipe_chain import make_fetcher, title, walk
 from alchemy.data.stacked import StackedSamples, stack_arrays
 from alchemy.errors import AlchemyError, BadSample
 from alchemy.images.draws import Draws
-from alchemy.images.image_transform import Arrays, ImageBatch, ImageTransform, join_arrays
+from alchemy.images.transforms.base import Arrays, ImageBatch, ImageTransform, join_arrays
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
 from alchemy.pipeline.itr import field_of
 from alchemy.pipeline.lst import check_list

@@ -19,7 +19,7 @@ from alchemy.pipeline.image_transforms import TransformImages
 from alchemy.pipeline.lst import HoldOut, Map, SequenceWrapper
 from alchemy.pipeline.processors import IdxImages, ImageFolder
 from alchemy.seeds import sample_rng, set_current_sample
-from tests.pipeline.processors.test_images import idx
+from tests.idx_files import idx
 
 TRANSFORMS = "alchemy.images.transforms."
 CROP = {"type": f"{TRANSFORMS}RandomCrop", "pad": 2}

@@ -9,11 +9,7 @@ import pytest
 
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.processors import IdxImages, ImageFolder
-
-
-def idx(*shape, code=8, body=None):
-    numbers = bytes(range(np.prod(shape))) if body is None else body
-    return struct.pack(f">BBBB{len(shape)}I", 0, 0, code, len(shape), *shape) + numbers
+from tests.idx_files import idx
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import numpy as np
 
 from alchemy.constraints import Fraction, Ge, NonNegativeFloat, PositiveFloat
 from alchemy.images.draws import Draws
-from alchemy.images.image_transform import ImageBatch, ImageTransform, Interpolation, check_range, on_both
 from alchemy.images.read_image import IGNORED_PIXEL
 from alchemy.images.resample import affine_positions, resample, smooth_field
+from alchemy.images.transforms.base import ImageBatch, ImageTransform, Interpolation, check_range, on_both
 
 # of Python, not of NumPy, whose results may depend on the position of a value in its array
 TRIGONOMETRY = (math.cos, math.sin, math.tan)

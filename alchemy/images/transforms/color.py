@@ -6,8 +6,8 @@ import numpy as np
 
 from alchemy.constraints import Fraction, PositiveFloat
 from alchemy.images.draws import Draws
-from alchemy.images.image_transform import ImageBatch, ImageTransform, check_range, random_box
 from alchemy.images.resample import to_dtype
+from alchemy.images.transforms.base import ImageBatch, ImageTransform, check_range, random_box
 
 GRAY = np.array([0.299, 0.587, 0.114], np.float32)  # the weights of red, green and blue
 

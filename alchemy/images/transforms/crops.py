@@ -10,7 +10,8 @@ import numpy as np
 from alchemy.constraints import Fraction, NonNegativeInt, PositiveFloat
 from alchemy.errors import AlchemyError
 from alchemy.images.draws import Draws
-from alchemy.images.image_transform import (
+from alchemy.images.read_image import IGNORED_PIXEL
+from alchemy.images.transforms.base import (
     ImageBatch,
     ImageTransform,
     Interpolation,
@@ -20,7 +21,6 @@ from alchemy.images.image_transform import (
     random_box,
     to_size,
 )
-from alchemy.images.read_image import IGNORED_PIXEL
 from alchemy.optional_packages import import_package
 
 

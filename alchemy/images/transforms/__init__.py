@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from alchemy.images.color import ColorJitter, RandomErase
-from alchemy.images.crops import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
-from alchemy.images.image_transform import ImageBatch, ImageTransform
-from alchemy.images.warps import ElasticDeform, RandomAffine, RandomFlip, RandomRotate
+from alchemy.images.transforms.base import ImageBatch, ImageTransform
+from alchemy.images.transforms.color import ColorJitter, RandomErase
+from alchemy.images.transforms.crops import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
+from alchemy.images.transforms.warps import ElasticDeform, RandomAffine, RandomFlip, RandomRotate
 
 __all__ = [
     "CenterCrop",
