@@ -19,10 +19,10 @@ class Generator(nn.Module):
         self.start = nn.Linear(noise, 2 * width * (size // 4) ** 2)
         self.shape = (2 * width, size // 4, size // 4)
         self.layers = nn.Sequential(
-            nn.GroupNorm(8, 2 * width),
+            nn.GroupNorm(2 * width // 8, 2 * width),
             nn.ReLU(),
             nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1),
-            nn.GroupNorm(8, width),
+            nn.GroupNorm(width // 8, width),
             nn.ReLU(),
             nn.ConvTranspose2d(width, channels, 4, stride=2, padding=1),
             nn.Tanh(),

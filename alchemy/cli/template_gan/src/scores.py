@@ -2,12 +2,14 @@
 
 # B batch, N images, F features, K classes
 
-from collections.abc import Mapping
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
@@ -15,7 +17,6 @@ import alchemy
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.images.pictures import draw_grid
 from alchemy.pipeline import EvalPipeline, OutputPipeline
 from alchemy.pipeline.output_rows import record_file, tolerate_write_errors
 from alchemy.records.folder import newest
@@ -27,7 +28,7 @@ class Classifier:
     """The classifier of a record: the features before its last linear layer, and its probabilities."""
 
     def __init__(self, record: str) -> None:
-        folder = Path(record) if (Path(record) / "cfg.toml").is_file() else newest((record,), "finished")
+        folder = Path(record) if (Path(record) / "cfg.toml").is_file() else newest((record,), "finished", "state")
         self.predictor = alchemy.load(folder)
         self.net = self.predictor.module
         last = [module for module in self.net.modules() if isinstance(module, nn.Linear)][-1:]
@@ -112,14 +113,22 @@ class SampleGrid(EvalPipeline):
         with tolerate_write_errors(self.run, name):
             path = record_file(self.run, name) if self.run.group.is_main else None
             if path is not None:
-                images = [to_uint8(row["sample"]) for row in kwargs["samples"][: self.rows * self.columns]]
-                write_atomic(path, draw_grid([(image, "") for image in images], self.columns))
+                images = [row["sample"] for row in kwargs["samples"][: self.rows * self.columns]]
+                write_atomic(path, draw_grid(images, self.columns))
         return kwargs
 
 
-def to_uint8(image_CHW: np.ndarray) -> np.ndarray:
-    """Return an image with values from -1 to 1 as a uint8 array [H, W, C]."""
-    return ((image_CHW + 1) * 127.5).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
+def draw_grid(images: Sequence[np.ndarray], columns: int, scale: int = 2) -> bytes:
+    """Return a PNG file with images [C, H, W] from -1 to 1 in rows, each enlarged by `scale`."""
+    blank = np.full_like(images[0], -1)
+    padded = np.stack([*images, *[blank] * (-len(images) % columns)]).repeat(scale, 2).repeat(scale, 3)
+    tiles = np.pad(padded, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=0.5)
+    channels, height, width = tiles.shape[1:]
+    grid = tiles.reshape(-1, columns, channels, height, width).transpose(0, 3, 1, 4, 2)
+    pixels = ((grid + 1) * 127.5).round().clip(0, 255).astype(np.uint8).reshape(-1, columns * width, channels)
+    file = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if channels == 1 else pixels).save(file, "PNG")
+    return file.getvalue()
 
 
 def class_scores(probs_NK: np.ndarray) -> dict[str, float]:
