@@ -86,6 +86,21 @@ def _analyze_tags(data: PredictionRows) -> Analysis:
     return _with_confusions(tables, wrong, ClassScores(*_match_types(gold, predicted), [*found.rows, NONE]))
 
 
+def _analyze_words(data: PredictionRows) -> Analysis:
+    """Analyze tags that encode no spans; only words whose gold tag is a label are scored."""
+    known, hardest, pairs = set(data.labels), [], []
+    for row in data.rows:
+        own = [pair for pair in zip(row[data.gold], row[data.pred]) if pair[0] in known]
+        pairs += own
+        wrong = sum(one != two for one, two in own)
+        hardest += [{**row, "wrong": wrong, "scored": len(own)}] if wrong else []
+    if not pairs:
+        return Analysis({}, hardest)
+    hardest.sort(key=lambda row: -row["wrong"] / row["scored"])
+    found = ClassScores([one for one, _ in pairs], [two for _, two in pairs], data.labels)
+    return _with_confusions({"tags": found.rows, "means": found.means}, hardest, found)
+
+
 def _analyze_numbers(data: PredictionRows) -> Analysis:
     gold, predicted = data.columns(float)
     residuals = [two - one for one, two in zip(gold, predicted)]
@@ -109,8 +124,8 @@ def _analyze_masks(data: PredictionRows) -> Analysis:
 
 
 KINDS: dict[str, Callable[[PredictionRows], Analysis]] = {
-    "classes": _analyze_classes, "labels": _analyze_labels, "tags": _analyze_tags, "numbers": _analyze_numbers,
-    "masks": _analyze_masks,
+    "classes": _analyze_classes, "labels": _analyze_labels, "tags": _analyze_tags, "words": _analyze_words,
+    "numbers": _analyze_numbers, "masks": _analyze_masks,
 }  # fmt: skip
 
 

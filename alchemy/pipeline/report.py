@@ -57,7 +57,7 @@ class Report(EvalPipeline):
         rows: str = "preds",
         pred: str = "pred",
         label: str = "",
-        kind: Literal["", "classes", "labels", "tags", "numbers", "masks"] = "",
+        kind: Literal["", "classes", "labels", "tags", "words", "numbers", "masks"] = "",
         names: list[str] = [],
         scheme: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
         other: str = "",

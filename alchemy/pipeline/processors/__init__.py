@@ -10,6 +10,7 @@ from alchemy.pipeline.processors.image_masks import ImageMasks
 from alchemy.pipeline.processors.image_table import ImageTable
 from alchemy.pipeline.processors.labels import hot
 from alchemy.pipeline.processors.parallel import ParallelText
+from alchemy.pipeline.processors.proteins import Proteins
 from alchemy.pipeline.processors.relation import Relation
 from alchemy.pipeline.processors.spans import Spans
 from alchemy.pipeline.processors.split import SplitById
@@ -22,6 +23,7 @@ __all__ = [
     "ImageMasks",
     "ImageTable",
     "ParallelText",
+    "Proteins",
     "Relation",
     "Spans",
     "SplitById",
