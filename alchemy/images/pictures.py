@@ -14,7 +14,7 @@ from alchemy.files import write_atomic
 from alchemy.optional_packages import import_package
 
 SIDE = 128  # the sides of small images are enlarged to at least this size, so that captions fit
-LARGEST = 512  # larger images are shrunk
+LARGEST = 768  # larger images are shrunk
 BORDER, LINE = 4, 14  # pixels between images, and height of a caption
 COLORS = (
     (0, 0, 0), (255, 176, 0), (100, 143, 255), (220, 38, 127), (0, 190, 130), (254, 97, 0), (120, 94, 240),
@@ -62,7 +62,7 @@ def draw_grid(tiles: Sequence[tuple[np.ndarray, str]], columns: int = 0) -> byte
     """Return a PNG file with images [H, W, 3] in rows, each with a caption below it."""
     pillow, drawing = import_package("PIL.Image", "a picture"), import_package("PIL.ImageDraw", "a picture")
     images = [_fit(pillow.fromarray(to_rgb(image))) for image, _ in tiles]
-    columns = columns or max(1, min(len(images), 1024 // (max(image.width for image in images) + BORDER)))
+    columns = columns or max(1, min(len(images), 1200 // (max(image.width for image in images) + BORDER)))
     width, height = (max(sides) for sides in zip(*(image.size for image in images)))
     step_x, step_y = width + BORDER, height + LINE + BORDER
     rows = -(-len(images) // columns)
@@ -110,8 +110,8 @@ class Hardest:
 
 def _fit(image: Any) -> Any:
     """Enlarge a small image by a whole factor, or shrink a large one."""
-    side = max(image.size)
-    factor: float = max(1, SIDE // side) if side <= LARGEST else LARGEST / side
+    longest = max(image.size)
+    factor: float = max(1, SIDE // min(image.size)) if longest <= LARGEST else LARGEST / longest
     size = tuple(max(1, round(length * factor)) for length in image.size)
     resampling = import_package("PIL.Image", "a picture").Resampling
     return image if size == image.size else image.resize(size, resampling.NEAREST if factor > 1 else resampling.BOX)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from torch import Tensor
 
 from alchemy.data.collate_images import CHANNELS, StackImages, differing_sizes
 from alchemy.data.pipe_chain import walk
@@ -59,15 +60,16 @@ class ImageTask(SupervisedTask):
         self.mean, self.std = list(mean), list(std)
         self.stack = StackImages(mode=mode, mean=self.mean, std=self.std)
         self._hardest = Hardest(hardest)
+        self._offset = 0  # place of the first image of a part in its batch
 
     # -- data
     def load_dataset(self, split: str, **kwargs: Any) -> None:
         source = self._take_source(split, kwargs)
         self.check_source(source, split)
-        is_training = split == "train"
-        encoded = self.encode(source, self.transforms + (self.augment if is_training else []))
-        self._check_images(encoded, split, any_size=self.any_size and not is_training)
-        kwargs.setdefault("collate_fn", self.collate_options() | ({"ragged": False} if is_training else {}))
+        encoded = self.encode(source, self.transforms + (self.augment if split == "train" else []))
+        any_size = self.any_size and split != "train"
+        self._check_images(encoded, split, any_size=any_size)
+        kwargs.setdefault("collate_fn", self.collate_options() | {"ragged": any_size})
         shuffle_training(kwargs, split)
         self._datasets[split] = (encoded, kwargs)
 
@@ -87,7 +89,7 @@ class ImageTask(SupervisedTask):
             "mode": self.mode,
             "mean": self.mean,
             "std": self.std,
-            "ragged": self.any_size,
+            "ragged": True,
         }
 
     def _check_images(self, encoded: Samples, split: str, *, any_size: bool) -> None:
@@ -125,7 +127,7 @@ class ImageTask(SupervisedTask):
         if not isinstance(item, np.ndarray):
             text = f"invalid input {repr(item)[:60]}, expected the name of an image file or an array"
             raise AlchemyError(text, hint="or a dict with 'file' or 'image'")
-        return {"image": item}
+        return {"image": item, "file": ""}
 
     @cached_property
     def _reading(self) -> dict[str, Any]:
@@ -133,6 +135,14 @@ class ImageTask(SupervisedTask):
         splits = (self.cfg.get("datasets") or {}).values()
         pipes = [pipe for split in splits for pipe in split.get("pipes") or ()]
         return next(({"limits": pipe["limits"]} for pipe in pipes if pipe.get("limits")), {})
+
+    # -- steps
+    def predict_batch(self, batch: Any, needs_loss: bool) -> list[dict[str, Any]]:
+        self._offset, rows = 0, []
+        for part in split_by_size(batch):
+            rows += super().predict_batch(part, needs_loss)
+            self._offset = len(rows)
+        return rows
 
     # -- the hardest images
     def begin_eval(self, split: str, **kwargs: object) -> None:
@@ -151,8 +161,20 @@ class ImageTask(SupervisedTask):
 
     def sample_index(self, place: int) -> int:
         """Return the index of a sample of the batch that is evaluated."""
-        samples = self.run.progress.evaluated_samples
+        samples, place = self.run.progress.evaluated_samples, self._offset + place
         return samples[place] if samples is not None and place < len(samples) else place
+
+
+def split_by_size(batch: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a batch as it is, or each of its images alone if their sizes differ."""
+    if isinstance(batch["image"], Tensor):
+        yield batch
+        return
+    for place in range(len(batch["image"])):
+        yield {
+            name: values[place] if name in ("image", "mask") else values[place : place + 1]
+            for name, values in batch.items()
+        }
 
 
 @runtime_checkable

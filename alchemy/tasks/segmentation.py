@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,17 +97,8 @@ class Segmentation(ImageTask):
     def check_outputs(self, outputs: Any) -> None:
         check_logits(self, outputs, axis=1)
 
-    def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
-        batch = self.to_device(batch)
-        rows: Any = []
-        for part in _split_by_size(batch):
-            outputs = self.run_model(part, needs_loss and self.is_labeled(part))
-            rows += self.answers(outputs, part)
-        self._keep_hardest(rows, batch)
-        self._answers.add([_without_arrays(row) for row in rows], self.run.progress.evaluated_samples)
-        for pipe in self.outputpipes:
-            rows = pipe(rows, batch)
-        return "", rows
+    def kept(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [_without_arrays(row) for row in rows]
 
     def run_model(self, batch: Any, needs_loss: bool) -> Mapping[str, Any]:
         if not self.tile or max(batch["image"].shape[-2:]) <= self.tile:
@@ -143,6 +134,7 @@ class Segmentation(ImageTask):
             if golds is not None:
                 row |= self._compare(golds[place], mask)
             rows.append(row)
+        self._keep_hardest(rows, batch)
         return rows
 
     def _compare(self, gold: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
@@ -166,8 +158,7 @@ class Segmentation(ImageTask):
     def _keep_hardest(self, rows: list[dict[str, Any]], batch: Mapping[str, Any]) -> None:
         for place, row in enumerate(rows):
             if "iou" in row and self._hardest.fits(1 - row["iou"]):
-                image_CHW = batch["image"][place]
-                image = to_rgb(self.stack.restore(image_CHW if image_CHW.dim() == 3 else image_CHW[0]))
+                image = to_rgb(self.stack.restore(batch["image"][place]))
                 parts = [image, overlay(image, row["mask"]), overlay(image, row["pred"])]
                 picture = np.concatenate([shrink(part, 256) for part in parts], axis=1)
                 caption = f"{Path(row.get('file', '')).name} IoU {row['iou']:.3f}: image, mask, prediction"
@@ -213,15 +204,3 @@ def _find_background(name: str | None, labels: list[str]) -> int | None:
 
 def _without_arrays(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("pred", "mask")}
-
-
-def _split_by_size(batch: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield a batch as it is, or each of its images alone if their sizes differ."""
-    if isinstance(batch["image"], Tensor):
-        yield batch
-        return
-    for place in range(len(batch["image"])):
-        yield {
-            name: values[place] if name in ("image", "mask") else values[place : place + 1]
-            for name, values in batch.items()
-        }

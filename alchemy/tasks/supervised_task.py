@@ -116,11 +116,19 @@ class SupervisedTask(AlchemyTask):
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
-        rows: Any = self.answers(self.run_model(batch, needs_loss and self.is_labeled(batch)), batch)
-        self._answers.add(rows, self.run.progress.evaluated_samples)
+        rows: Any = self.predict_batch(batch, needs_loss and self.is_labeled(batch))
+        self._answers.add(self.kept(rows), self.run.progress.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
         return "", rows
+
+    def predict_batch(self, batch: Any, needs_loss: bool) -> list[dict[str, Any]]:
+        """Return the prediction rows of a batch."""
+        return self.answers(self.run_model(batch, needs_loss), batch)
+
+    def kept(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return what to keep of the rows of a batch until the end of an evaluation."""
+        return rows
 
     def begin_eval(self, split: str, **kwargs: object) -> None:
         self._answers.begin()
