@@ -16,6 +16,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
 
 CHANNELS = (1, 3, 4)  # grayscale, RGB, RGBA
+CACHED = 2**16  # floats that are computed at once, because they fit into the cache of a processor
 
 
 class Column(Registrable):
@@ -156,8 +157,10 @@ class Image(Column):
             images = images.transpose(0, 3, 1, 2)
         mean, std = self._get_statistics(name, images.shape[1])
         floats_BCHW = np.empty(images.shape, np.float32)
-        for floats, image in zip(floats_BCHW, images):  # an image fits into the cache of the processor
-            floats[:] = image
+        step = max(CACHED // images[0].size, 1)
+        for begin in range(0, len(images), step):
+            floats = floats_BCHW[begin : begin + step]
+            floats[:] = images[begin : begin + step]
             if images.dtype == np.uint8:
                 floats /= self.scale
             if mean is not None:

@@ -97,8 +97,10 @@ class TransformImages(LstDataPipeline):
         new = {self.field: drop_channel(batch.images) if gray else batch.images}
         if batch.masks is not None:
             new[self.mask] = batch.masks
-        names, rows = list(new), zip(*new.values(), strict=True)
-        made = [{**sample, **dict(zip(names, row))} for sample, row in zip(samples, rows, strict=True)]
+        made = [sample.copy() for sample in samples]
+        for name, arrays in new.items():
+            for sample, array in zip(made, arrays, strict=True):
+                sample[name] = array
         kept = samples.stacked if isinstance(samples, StackedSamples) else {}
         stacked = {name: array for name, array in {**kept, **new}.items() if isinstance(array, np.ndarray)}
         return StackedSamples(made, stacked)
