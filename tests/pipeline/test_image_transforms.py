@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from alchemy.data.batch_sampler import EpochPosition
 from alchemy.data.collate import Pad
 from alchemy.data.loader import get_dataloader
 from alchemy.data.stacked import StackedSamples
@@ -98,6 +99,16 @@ def test_workers_change_nothing(digits, transforms):
     pipe = TransformImages(digits, transforms=transforms)
     first = read(pipe, batch_size=4)
     assert equal(first, read(pipe, batch_size=7, shuffle=True, num_workers=2))
+
+
+def test_a_resumed_epoch_and_several_processes_read_the_same_images(digits):
+    pipe = TransformImages(digits, transforms=[CROP, FLIP, ROTATE, f"{__name__}.noisy"])
+    options = {"batch_size": 6, "shuffle": True}
+    whole = read(pipe, **options)
+    later = read(pipe, place=EpochPosition(start=2), num_workers=2, **options)
+    assert len(later) == 8 and equal(later, {key: whole[key] for key in later})
+    ranks = [read(pipe, place=EpochPosition(rank=rank, ranks=2), **options) for rank in range(2)]
+    assert len(ranks[0]) == len(ranks[1]) == 10 and equal(ranks[0] | ranks[1], whole)
 
 
 def test_a_sample_alone_is_that_of_its_batch(digits):
