@@ -50,7 +50,7 @@ HOMES = {
     "ddp": ("alchemy.launch.process_group",),
     "collate": ("alchemy.data.collate", "alchemy.data.collate_images"),
     "column": ("alchemy.data.columns",),
-    "image transform": tuple(f"alchemy.images.{name}" for name in ("crops", "color", "warps")),
+    "image transform": ("alchemy.images.transforms",),
     "tokenizer": ("alchemy.text",),
     "encoder": ("alchemy.models.encoders", "alchemy.models.fasttext", "alchemy.models.pretrained"),
     "head": ("alchemy.models.heads",),
