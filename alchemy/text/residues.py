@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
+from string import ascii_lowercase
 from typing import Annotated, Any, Self
 
 from alchemy.constraints import Ge, Le
@@ -13,6 +14,7 @@ from alchemy.text.words import VocabularyTokenizer
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 UNKNOWN = "X"  # any residue, as in IUPAC
+_UPPER = {ord(letter): letter.upper() for letter in ascii_lowercase}  # str.upper changes the length of some texts
 
 
 @Tokenizer.register()
@@ -46,7 +48,7 @@ class Residues(VocabularyTokenizer):
 
     def encode(self, text: str) -> list[int]:
         # a sequence that is shorter than k is one unknown k-mer
-        text = text.upper()
+        text = text.translate(_UPPER)
         kmers = text if self.k == 1 else [text[i : i + self.k] for i in range(max(len(text) - self.k + 1, bool(text)))]
         return list(map(self.vocab.ids.__getitem__, kmers))
 

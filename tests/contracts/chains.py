@@ -106,6 +106,7 @@ CHAINS = {
     },
     "LineOpener": _over(["ids.txt"], _pipe("openers.LineOpener")),
     "Fasta": _reads("processors.Fasta", path="proteins.fasta", target=-1),
+    "Proteins": _reads("processors.Proteins", path="proteins.fasta", label=-1, kind="regression"),
     "IdxImages": _reads("processors.IdxImages", path="images"),
     "ImageFolder": _reads("processors.ImageFolder", path="pets"),
     "ImageMasks": _reads("processors.ImageMasks", path="photos", mask_path="masks", labels=["no", "yes"]),

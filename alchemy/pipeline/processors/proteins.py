@@ -30,11 +30,12 @@ class Proteins(FromFiles, LstDataPipeline):
     """Reads proteins from FASTA files (`.fasta`, `.fa`, `.faa`, `.fas`) or from csv, tsv and jsonl tables.
 
     A sample has the sequence as `text`, its `id`, and a `label` as in TextClassification. With `tags`, a column with
-    one letter per residue, or with `per_residue`, it has the residues as `tokens` instead of `text`. Columns are
-    names or indices; in a FASTA file, they are the parts of the header, which `separator` divides (`-1`: the last).
-    `mutation` is the column of a substitution such as `H24C`; it adds `mutation` and `position`, by which
-    `HoldOut` can split. A letter outside `alphabet` makes the row bad, or is replaced with `unknown` if that is set.
-    A duplicate `id` makes a row bad.
+    one letter per residue, or with `per_residue`, it has the residues as `tokens` instead of `text`. `spaced` puts a
+    space between the residues of `text`, as the tokenizers of pretrained protein models expect. Columns are names or
+    indices; in a FASTA file, they are the parts of the header, which `separator` divides (`-1`: the last).
+    `mutation` is the column of a substitution such as `H24C`; it adds `mutation` and `position`, by which `HoldOut`
+    can split. A letter outside `alphabet` makes the row bad, or is replaced with `unknown` if that is set. An
+    `id` that occurs twice in a file makes the second row bad.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Proteins(FromFiles, LstDataPipeline):
         kind: Literal["single", "regression"] = "single",
         tags: str | int = "",
         per_residue: bool = False,
+        spaced: bool = False,
         mutation: str | int = "",
         separator: Annotated[str, NotEmpty()] = "|",
         alphabet: str = AMINO_ACIDS,
@@ -61,11 +63,10 @@ class Proteins(FromFiles, LstDataPipeline):
         super().__init__()
         self.path, self.sequence, self.id, self.label, self.kind = path, sequence, id, label, kind
         self.tags, self.per_residue, self.mutation = tags, per_residue or tags != "", mutation
-        self.separator, self.alphabet, self.unknown = separator, alphabet.upper(), unknown
+        self.separator, self.spaced, self.alphabet, self.unknown = separator, spaced, alphabet.upper(), unknown
         self.known = read_labels(labels)
         self.labels = self.known.names
         self.layout = TableFormat(format, delimiter, None, header, encoding)
-        self._first: dict[str, str] = {}  # file and line of each id
         self.fill(path, self._read, bad)
         keep_labels(self.labels, "label_id")
 
@@ -80,14 +81,7 @@ class Proteins(FromFiles, LstDataPipeline):
         samples = convert_rows(
             table.rows, lambda row: {key: value for part in parts for key, value in part(row).items()}
         )
-        return self._check_ids(path, samples)
-
-    def _check_ids(self, path: Path, samples: Rows) -> Iterator[tuple[int, Any]]:
-        for line, sample in samples:
-            name = sample.get("id") if isinstance(sample, dict) else None
-            first = self._first.setdefault(name, f"{path}:{line}") if name is not None else ""
-            twice = name is not None and first != f"{path}:{line}"
-            yield line, BadRow(f"duplicate id {shorten(name)}, first at {first}") if twice else sample
+        return _check_ids(samples)
 
     def _id_fields(self, table: OpenTable) -> Cell:
         if self.id is None and not table.has("id"):
@@ -104,7 +98,7 @@ class Proteins(FromFiles, LstDataPipeline):
                 raise BadRow(f"the sequence is {shorten(lines)}, expected a string")
             letters = read_sequence([lines] if isinstance(lines, str) else lines, self.alphabet, self.unknown)
             if not self.per_residue:
-                return {"text": letters}
+                return {"text": " ".join(letters) if self.spaced else letters}
             found: dict[str, Any] = {"tokens": list(letters)}
             return found if tags is None else found | {"tags": _read_tags(tags(row), len(letters))}
 
@@ -112,6 +106,15 @@ class Proteins(FromFiles, LstDataPipeline):
 
     def _parse_label(self, cell: object) -> dict[str, Any]:
         return {"label": target_of(cell)} if self.kind == "regression" else self.known.single(cell)
+
+
+def _check_ids(samples: Rows) -> Iterator[tuple[int, Any]]:
+    """Replace samples whose id occurs earlier in the file with a BadRow."""
+    first: dict[str, int] = {}
+    for line, sample in samples:
+        name = sample.get("id") if isinstance(sample, dict) else None
+        twice = name is not None and first.setdefault(name, line) != line
+        yield line, BadRow(f"duplicate id {shorten(name)}, first on line {first[name]}") if twice else sample
 
 
 def _read_tags(cell: object, count: int) -> list[str]:
