@@ -156,4 +156,5 @@ def frechet_distance(one_NF: np.ndarray, two_NF: np.ndarray) -> float:
     # the root of the product of both covariances has the same trace as that of this symmetric matrix
     overlap = np.sqrt(np.linalg.eigvalsh(root_FF @ second_FF @ root_FF).clip(min=0)).sum()
     shift = np.square(one_NF.mean(0) - two_NF.mean(0)).sum()
-    return float(shift + np.trace(first_FF) + np.trace(second_FF) - 2 * overlap)
+    # rounding may make the distance of equal sets negative
+    return max(0.0, float(shift + np.trace(first_FF) + np.trace(second_FF) - 2 * overlap))

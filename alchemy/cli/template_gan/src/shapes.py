@@ -21,8 +21,8 @@ class Shapes(LstDataPipeline):
         numbers = np.random.default_rng(seed)
         self.labels = list(SHAPES)
         self.kinds = numbers.integers(len(SHAPES), size=count)
-        radius = numbers.uniform(0.2, 0.34, count) * size
-        centers = size / 2 + numbers.uniform(-0.12, 0.12, (2, count)) * size
+        radius = numbers.uniform(0.26, 0.38, count) * size
+        centers = size / 2 + numbers.uniform(-0.05, 0.05, (2, count)) * size
         self.images = [draw_shape(*values, size) for values in zip(self.kinds, *centers, radius)]
 
     def __len__(self) -> int:
