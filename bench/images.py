@@ -75,7 +75,7 @@ def figures(quick: bool = False) -> list[Figure]:
         sides = [repeat(our_loader, ours, workers), repeat(hand_loader, by_hand, workers)]
         clock = time.perf_counter if workers else time.process_time
         rounds = functools.partial(measure_pairs, sides, clock, 2 if quick else 10)
-        pairs = rounds() if quick else settle(rounds)
+        pairs = rounds() if quick else settle(rounds, cap=120)
         made.append(ratio(f"time for an image, alchemy / hand-written, {workers} workers", pairs, SLOWEST))
         if not workers:
             made.append(absolute(f"a batch of {BATCH}, CPU", [first * 1e3 for first, _ in pairs], 5.25, "ms"))
