@@ -41,7 +41,8 @@ def test_it_writes_a_picture_at_each_evaluation(project: Path) -> None:
     pictures = sorted((record_in(project / "records" / "gan") / "images").iterdir())
     assert [path.name for path in pictures] == ["dev_u000003.png", "dev_u000006.png"]
     with Image.open(pictures[-1]) as picture:
-        assert picture.getextrema()[0][0] != picture.getextrema()[0][1]
+        low, high = picture.getextrema()  # of a gray image
+        assert low != high
 
 
 def test_it_resumes_exactly(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
