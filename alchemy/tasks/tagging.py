@@ -37,6 +37,7 @@ class Tagging(TextTask):
     target: ClassVar[str] = "tags"
     needs = ("tokens",)
     packages = ("seqeval",)
+    main_score = "f1"
     produces = {"": ("loss", "accuracy"), "scheme": ("f1", "precision", "recall")}
 
     def __init__(
@@ -58,7 +59,7 @@ class Tagging(TextTask):
     ) -> None:
         self.split, self.unscored = split, unscored
         self.scheme, self.blank = Scheme(scheme, begins=True) if scheme else NoScheme(), blank
-        self.main_score = "f1" if scheme else "accuracy"
+        self.main_score = self.main_score if scheme else "accuracy"
         super().__init__(
             tokenizer=tokenizer,
             learn=learn,
