@@ -112,8 +112,8 @@ def _check_ids(samples: Rows) -> Iterator[tuple[int, Any]]:
     """Replace samples whose id occurs earlier in the file with a BadRow."""
     first: dict[str, int] = {}
     for line, sample in samples:
-        name = sample.get("id") if isinstance(sample, dict) else None
-        twice = name is not None and first.setdefault(name, line) != line
+        name = str(sample["id"]) if isinstance(sample, dict) and "id" in sample else ""
+        twice = name and first.setdefault(name, line) != line
         yield line, BadRow(f"duplicate id {shorten(name)}, first on line {first[name]}") if twice else sample
 
 
