@@ -12,11 +12,15 @@ from PIL import Image
 
 from alchemy.cli import main
 from alchemy.cli.starter.image_samples import SIZES, image_files
-from tests.tasks.pictures import config, draw_labels, draw_masks, save
-from tests.tasks.test_images import trained
+from alchemy.config.toml_writer import dumps
+from tests.tasks.pictures import Trained, config, draw_labels, draw_masks, save, train_both
 
-__all__ = ["trained"]
 KINDS = ("image", "segmentation")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return train_both(tmp_path_factory)
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +103,7 @@ def test_folders_without_labels_or_masks_are_refused(capsys: pytest.CaptureFixtu
 
 # -- alchemy predict
 def test_a_broken_file_among_good_ones_is_reported_and_the_others_are_answered(
-    trained: dict[str, tuple[Path, object]], capsys: pytest.CaptureFixture[str]
+    trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw_labels(Path("pets"), count=2)
     Path("pets/left/0.png").write_bytes(b"no image")
@@ -114,9 +118,7 @@ def test_a_broken_file_among_good_ones_is_reported_and_the_others_are_answered(
     assert "1 of 6 images could not be predicted" in printed.err
 
 
-def test_masks_are_written_under_the_names_of_the_images(
-    trained: dict[str, tuple[Path, object]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_masks_are_written_under_the_names_of_the_images(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     draw_masks(Path("cells"), count=2)
     shutil.copytree("cells/images", "more")
     record = str(trained["segmentation"][0])
@@ -130,8 +132,6 @@ def test_masks_are_written_under_the_names_of_the_images(
 
 def test_a_split_is_predicted_with_its_masks_in_the_record(tmp_path: Path) -> None:
     cfg = config(tmp_path, "segmentation")
-    from alchemy.config.toml_writer import dumps
-
     cfg["sched"]["epochs"] = 1
     Path("c.toml").write_text(dumps(cfg))
     assert main(["run", "c.toml", "--device", "-1"]) == 0
@@ -150,7 +150,7 @@ def test_a_split_is_predicted_with_its_masks_in_the_record(tmp_path: Path) -> No
     ],
 )
 def test_inputs_that_are_no_images_are_refused(
-    trained: dict[str, tuple[Path, object]], words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    trained: Trained, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("empty").mkdir()
     assert main(["predict", str(trained["image"][0]), "--device", "-1", *words]) == 2

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
+
+from alchemy.runner import run_task
 
 RANDOM: list[dict[str, Any]] = [
     {"type": "alchemy.images.transforms.RandomCrop", "size": 12, "pad": 2},
@@ -52,7 +55,7 @@ def tables(root: Path, kind: str, **task: Any) -> tuple[dict[str, Any], dict[str
         pipe: dict[str, Any] = {"type": "alchemy.pipeline.processors.ImageFolder", "path": str(draw_labels(root / "d"))}
         own: dict[str, Any] = {"type": "alchemy.tasks.ImageClassification"}
         net: dict[str, Any] = {"type": "alchemy.nn.resnet.ResNet", "blocks": [1], "widths": [4], "stem": "small"}
-        model = {"type": "alchemy.models.ImageClassifier", "net": net}
+        model: dict[str, Any] = {"type": "alchemy.models.ImageClassifier", "net": net}
     else:
         draw_masks(root / "d")
         labels = ["background", "box"]
@@ -77,3 +80,18 @@ def config(root: Path, kind: str, **task: Any) -> dict[str, Any]:
         "optim": {"type": "alchemy.optim.AdamW", "lr": 0.02},
         "sched": {"type": "alchemy.sched.Constant", "epochs": 6},
     }
+
+
+Trained = dict[str, tuple[Path, dict[str, Any]]]
+
+
+def train_both(folders: pytest.TempPathFactory) -> Trained:
+    """Train a model of each kind; return its record and its scores."""
+    found = {}
+    for kind in ("image", "segmentation"):
+        cfg = config(folders.mktemp(kind), kind)
+        cfg["sched"]["epochs"] = 20
+        result = run_task(cfg, raise_errors=True)
+        assert result.record_dir is not None
+        found[kind] = result.record_dir, result.ret
+    return found

@@ -17,27 +17,19 @@ from alchemy.errors import AlchemyError
 from alchemy.loop import evaluate, loader_of
 from alchemy.runner import run_task
 from alchemy.tasks.image_classification import rank_of
+from alchemy.tasks.image_task import ImageTask
 from tests.ready import ready
-from tests.tasks.pictures import RANDOM, config, draw_labels, draw_masks, save
+from tests.tasks.pictures import RANDOM, Trained, config, draw_labels, draw_masks, save, train_both
 from tests.tasks.texts import refused
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
-    """A record of each kind, and its scores."""
-    found = {}
-    for kind in ("image", "segmentation"):
-        root = tmp_path_factory.mktemp(kind)
-        cfg = config(root, kind)
-        cfg["sched"]["epochs"] = 20
-        result = run_task(cfg, raise_errors=True)
-        assert result.record_dir is not None
-        found[kind] = result.record_dir, result.ret
-    return found
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return train_both(tmp_path_factory)
 
 
 # -- classification
-def test_labels_of_images_are_learnt_and_the_hardest_are_drawn(trained: dict[str, Any]) -> None:
+def test_labels_of_images_are_learnt_and_the_hardest_are_drawn(trained: Trained) -> None:
     record, scores = trained["image"]
     assert scores["accuracy"] > 0.9 and "top_k_accuracy" not in scores  # of three labels
     with Image.open(record / "images" / "dev_hardest.png") as picture:
@@ -53,10 +45,11 @@ def test_top_k_accuracy_counts_the_labels_before_the_right_one(tmp_path: Path) -
         scores = evaluate("dev")
         rows = scores["preds"]
         assert scores["top_k_accuracy"] == pytest.approx(np.mean([row["label"] in row["top"] for row in rows]))
+        assert isinstance(run.task, ImageTask)
         assert run.task.channels == 3 and run.task.labels == ["dark", "left", "right"]
 
 
-def test_files_and_arrays_are_answered_without_the_training_data(trained: dict[str, Any], tmp_path: Path) -> None:
+def test_files_and_arrays_are_answered_without_the_training_data(trained: Trained, tmp_path: Path) -> None:
     record, _ = trained["image"]
     (left, *_) = sorted((draw_labels(tmp_path) / "left").iterdir())
     moved = record.parents[1] / "d"
@@ -70,7 +63,7 @@ def test_files_and_arrays_are_answered_without_the_training_data(trained: dict[s
     assert rows[0]["file"] == str(left) and max(rows[0]["top"], key=rows[0]["top"].get) == "left"
 
 
-def test_images_of_different_sizes_are_answered(trained: dict[str, Any], tmp_path: Path) -> None:
+def test_images_of_different_sizes_are_answered(trained: Trained, tmp_path: Path) -> None:
     images = [np.zeros((12, 12, 3), np.uint8), np.zeros((15, 18), np.uint8), np.zeros((12, 12), np.uint8)]
     with alchemy.load(trained["image"][0]) as model:
         assert [row["pred"] for row in model.predict(images)] == ["dark"] * 3
@@ -87,7 +80,7 @@ def test_the_ids_of_a_split_with_fewer_labels_are_those_of_training(tmp_path: Pa
 
 
 # -- segmentation
-def test_masks_are_learnt_and_scored(trained: dict[str, Any]) -> None:
+def test_masks_are_learnt_and_scored(trained: Trained) -> None:
     record, scores = trained["segmentation"]
     assert scores["iou"] > 0.8 and scores["iou_box"] > 0.8 and scores["pixel_accuracy"] > 0.9
     report = json.loads((record / "results" / "dev_report.json").read_text())
@@ -98,7 +91,7 @@ def test_masks_are_learnt_and_scored(trained: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 8])
-def test_scores_do_not_depend_on_the_batches(tmp_path: Path, size: int, trained: dict[str, Any]) -> None:
+def test_scores_do_not_depend_on_the_batches(tmp_path: Path, size: int, trained: Trained) -> None:
     cfg = config(tmp_path, "segmentation")
     cfg["model"]["model_path"] = str(trained["segmentation"][0] / "state" / "last")
     names = ("iou", "pooled_iou", "dice", "pixel_accuracy")
@@ -110,7 +103,7 @@ def test_scores_do_not_depend_on_the_batches(tmp_path: Path, size: int, trained:
     assert found[0] == found[1]
 
 
-def test_tiles_give_the_masks_of_whole_images(tmp_path: Path, trained: dict[str, Any]) -> None:
+def test_tiles_give_the_masks_of_whole_images(tmp_path: Path, trained: Trained) -> None:
     record, _ = trained["segmentation"]
     (tmp_path / "d").mkdir()
     file = draw_masks(tmp_path / "d", count=1, side=70) / "images" / "0.png"
