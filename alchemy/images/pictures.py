@@ -62,7 +62,7 @@ def draw_grid(tiles: Sequence[tuple[np.ndarray, str]], columns: int = 0) -> byte
     """Return a PNG file with images [H, W, 3] in rows, each with a caption below it."""
     pillow, drawing = import_package("PIL.Image", "a picture"), import_package("PIL.ImageDraw", "a picture")
     images = [_fit(pillow.fromarray(to_rgb(image))) for image, _ in tiles]
-    columns = columns or max(1, min(len(images), 1200 // (max(image.width for image in images) + BORDER)))
+    columns = columns or max(1, min(len(images), 1600 // (max(image.width for image in images) + BORDER)))
     width, height = (max(sides) for sides in zip(*(image.size for image in images)))
     step_x, step_y = width + BORDER, height + LINE + BORDER
     rows = -(-len(images) // columns)
