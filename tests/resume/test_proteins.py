@@ -10,7 +10,7 @@ import pytest
 
 from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
-from tests.tasks.test_proteins import CONVOLUTION, ENCODERS, tagging, variants
+from tests.tasks.proteins import CONVOLUTION, ENCODERS, tagging, variants
 
 KILL, SLOW = signal.SIGKILL, pytest.mark.slow
 

@@ -11,27 +11,8 @@ import pytest
 
 import alchemy
 from alchemy.runner import run_task
-from tests.tasks.texts import config, refused
-
-WILD = "MSIQHFRVAL"
-ROWS = ["p1\tMSIQHFRVAL\tHHHHH--CCC", "p2\tKLMUNPQ\tEEE-CCC", "p3\tAAAAX\tHHHHH"]
-CONVOLUTION = {"type": "alchemy.models.encoders.Convolution", "dim": 8, "hidden": 8, "kernel": 3, "dropout": 0.0}
-ENCODERS: dict[str, dict[str, Any]] = {
-    "substitutions": {"type": "alchemy.models.encoders.Substitutions", "reference": WILD, "dim": 8, "dropout": 0.0},
-    "one-hot": {"type": "alchemy.models.encoders.OneHot"},
-    "kmers": {"type": "alchemy.models.encoders.Embedding", "dim": 16},
-}
-
-
-def tagging(root: Path, rows: list[str] = ROWS, **task: Any) -> dict[str, Any]:
-    lines = ["id\tseq\tss3", *(f"{number}{row}" for number, row in enumerate(rows * 4))]
-    (root / "data.tsv").write_text("\n".join(lines) + "\n")
-    cfg = config(root, "tagging", scheme="", unscored="-", tokenizer="alchemy.text.Residues", **task)
-    pipe = {"type": "alchemy.pipeline.processors.Proteins", "path": str(root / "data.tsv"), "sequence": "seq"}
-    split = {"pipes": [{**pipe, "tags": "ss3", "unknown": "X"}], "batch_size": 4}
-    cfg["task"]["datasets"] = {"train": split, "dev": split}
-    cfg["model"] |= {"encoder": CONVOLUTION, "decoder": "softmax"}
-    return cfg
+from tests.tasks.proteins import ENCODERS, WILD, tagging, variants
+from tests.tasks.texts import refused
 
 
 def train(cfg: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -69,22 +50,6 @@ def test_what_cannot_be_tagged_is_refused(tmp_path: Path) -> None:
     refused(cfg, 'a CRF needs a tag for every word, but the task has unscored words; set decoder = "softmax"')
     refused(tagging(tmp_path, labels=["H", "E"]), r"data\.tsv:2 \[task.datasets.train\] the label 'C' is not a label")
     refused(tagging(tmp_path, learn={"k": 3}), "tokens of the first texts are not in the vocabulary")
-
-
-def variants(root: Path, encoder: dict[str, Any], **task: Any) -> dict[str, Any]:
-    entries = []
-    for place, old in enumerate(WILD):
-        for new in "GKW":
-            text, effect = WILD[:place] + new + WILD[place + 1 :], place / 10 + "GKW".index(new)
-            entries.append(f">{place}{new}|{old}{place + 1}{new}|{effect}\n{text}\n")
-    (root / "data.fasta").write_text("".join(entries))
-    cfg = config(root, "classes", tokenizer="alchemy.text.Residues", **task)
-    cfg["task"]["kind"] = "regression"
-    pipe = {"type": "alchemy.pipeline.processors.Proteins", "path": str(root / "data.fasta"), "label": -1}
-    split = {"pipes": [{**pipe, "kind": "regression", "mutation": 1}], "batch_size": 4}
-    cfg["task"]["datasets"] = {"train": split, "dev": split}
-    cfg["model"]["encoder"] = encoder
-    return cfg
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
