@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from alchemy.checkpoint.extra_state import extra_of, read_extra, write_extra
+from alchemy.checkpoint.torch_load import load_any_file
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.lazy import lazy
@@ -50,6 +52,7 @@ class AlchemyModel(Registrable):
     _model: Any = None
     _backward: Any = None
     _modules_of: tuple[Any, list[nn.Module]] = (None, [])
+    _frozen_norms: Sequence[nn.Module] = ()  # in evaluation mode, even in training
     _warned = False  # whether a warning about state that cannot be saved was logged
 
     def __init__(self) -> None:
@@ -159,16 +162,28 @@ class AlchemyModel(Registrable):
         for param in params:
             param.requires_grad = requires_grad
 
+    def freeze(self, patterns: str | Sequence[str]) -> None:
+        """Freeze the parameters that match the patterns for the whole run, and the statistics of frozen BatchNorms."""
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            self.set_requires_grad(False, pattern)
+        norms = [module for module in self.module.modules() if isinstance(module, _BatchNorm) and module.affine]
+        self._frozen_norms = [norm for norm in norms if not any(p.requires_grad for p in norm.parameters())]
+        self.train(self.module.training)
+
     # -- nn.Module interface
     def train(self, mode: bool = True) -> None:
         model = self.model
         if mode and isinstance(model, nn.Module):
             if self._modules_of[0] is not model:
-                self._modules_of = (model, list(model.modules()))
+                fixed = set(map(id, self._frozen_norms))
+                self._modules_of = (model, [module for module in model.modules() if id(module) not in fixed])
             # called before every step: checking is 20 times cheaper than setting the mode again
-            if all([module.training for module in self._modules_of[1]]):  # noqa: C419 (a list is faster here)
+            modes = [module.training for module in self._modules_of[1]]
+            if all(modes) and not any(norm.training for norm in self._frozen_norms):
                 return
         model.train(mode)
+        for norm in self._frozen_norms:
+            norm.eval()
         for loss in self.losses().values():
             loss.train(mode)
 
@@ -240,5 +255,27 @@ class AlchemyModel(Registrable):
         if averaged.is_file():  # trained weights only; buffers and frozen weights come from the model
             load_partial(self.module, load_file(averaged))
 
+    def load_matching(self, path: str | Path) -> None:
+        """Load the weights of a local file or folder whose names and shapes match, and log a report."""
+        path = Path(path).expanduser()
+        file = path / "model.safetensors" if path.is_dir() else path
+        if not file.is_file():
+            hint = "set load to a .safetensors file, a file written by torch.save, or a folder with a model.safetensors"
+            raise AlchemyError(f"file not found: {file}", section="model", hint=hint)
+        report = load_partial(self.module, load_any_file(file))
+        if not report.loaded:
+            hint = "is it the file of another architecture?"
+            raise AlchemyError(f"no weight in {file} matches the model\n{report}", section="model", hint=hint)
+        logger.info("{}: {}", file, report)
+
     def saved_modules(self) -> dict[str, nn.Module]:
         return {"model": self.module, **{name: loss for name, loss in self.losses().items() if loss.state_dict()}}
+
+
+def tensor_field(batch: Mapping[str, Any], name: str) -> Tensor:
+    """Return a tensor field of a batch; raise if it is missing."""
+    found = batch.get(name)
+    if not isinstance(found, Tensor):
+        hint = f"the batch has {', '.join(map(str, batch))}"
+        raise AlchemyError(f"the model reads {name!r}, but the batch has no such tensor", hint=hint)
+    return found

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from alchemy.checkpoint.manifest import MANIFEST
@@ -17,9 +15,9 @@ from alchemy.context import Run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loss_observer import Loss
 from alchemy.model import AlchemyModel
+from alchemy.nn.build_net import build_module
 from alchemy.nn.losses import build_loss, check_target
-from alchemy.nn.partial_load import load_partial
-from alchemy.registry import build, construct, parameters, resolve, where_of
+from alchemy.registry import build, parameters, resolve, where_of
 
 # keys of [model] that are not passed to the constructor of a plain module
 RESERVED = ("inputs", "outputs", "freeze", "load", "model_path")
@@ -86,11 +84,7 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
         text = f"{table['type']} has no option {unknown[0]!r}"
         hint = did_you_mean(unknown[0], RESERVED) or "its constructor takes no arguments"
         raise AlchemyError(text, where=where_of(table, unknown[0]), section="model", hint=hint)
-    made = construct(maker, table, drop=("type", *RESERVED), section="model")
-    if not isinstance(made, nn.Module):
-        text = f"{table['type']} returned a {type(made).__name__}, expected an nn.Module"
-        raise AlchemyError(text, where=where_of(table, "type"), section="model")
-    return made
+    return build_module(maker, table, drop=("type", *RESERVED), section="model")
 
 
 class PlainModel(AlchemyModel):
@@ -120,12 +114,11 @@ class PlainModel(AlchemyModel):
         table = dict(self.criterion_cfg or {})
         self.target, self.scored = table.pop("target", ""), table.pop("output", "")
         self.criterion = build_loss(table) if table else None
-        for pattern in [freeze] if isinstance(freeze, str) else freeze:
-            self.set_requires_grad(False, pattern)
+        self.freeze(freeze)
         if model_path:
             self.load(model_path)
         elif load:
-            self._warm_start(Path(load))
+            self.load_matching(load)
 
     def forward(self, batch: Any) -> Mapping[str, Any]:
         if isinstance(batch, Mapping):
@@ -199,12 +192,6 @@ class PlainModel(AlchemyModel):
             hint = did_you_mean(self.target, fields) or f"the batch has {', '.join(fields) or 'no named fields'}"
             raise AlchemyError(f"the batch has no field {self.target!r}", section="criterion", hint=hint)
         return batch[self.target]
-
-    def _warm_start(self, path: Path) -> None:
-        file = path / "model.safetensors" if path.is_dir() else path
-        if not file.is_file():
-            raise AlchemyError(f"file not found: {file}", section="model", hint="set load to a .safetensors file")
-        logger.info("{}: {}", file, load_partial(self.module, load_file(file)))
 
 
 class _Fields:

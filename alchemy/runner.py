@@ -214,8 +214,11 @@ class AlchemyInferenceRunner(AlchemyRunner):
         context = self.context
         prepare(context)
         with self._looping(), PredictionFile.of(context, self.out, self.suffix) as file:
+            prepare_rows = (
+                context.task.row_writer(file.path.with_name(f"{file.path.stem}_files")) if file.path else None
+            )
             for _, outputs in infer(context):
-                file.write(outputs)
+                file.write(prepare_rows(outputs) if prepare_rows else outputs)
         return {"predictions": file.rows, "file": str(file.path) if file.path else None}
 
 

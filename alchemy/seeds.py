@@ -90,12 +90,13 @@ class Generators:
 class _Sample:
     """The sample being loaded in this process, and its random number generator if requested."""
 
-    __slots__ = ("index", "numbers", "seed")  # set for every sample
+    __slots__ = ("drawn", "index", "numbers", "seed")  # set for every sample
 
     def __init__(self) -> None:
         self.seed = 0
         self.index: int | None = None
         self.numbers: np.random.Generator | None = None
+        self.drawn = False
 
 
 _sample = _Sample()
@@ -103,7 +104,29 @@ _sample = _Sample()
 
 def set_current_sample(seed: int, index: int) -> None:
     """Set the sample to be loaded next; its generator is created only on request."""
-    _sample.seed, _sample.index, _sample.numbers = seed, index, None
+    _sample.seed, _sample.index, _sample.numbers, _sample.drawn = seed, index, None, False
+
+
+@contextlib.contextmanager
+def sample_stream(seed: int, index: int) -> Iterator[None]:
+    """Give the block random numbers of its own in `sample_rng`; afterwards, the sample before is the current one."""
+    before = _sample.seed, _sample.index, _sample.numbers, _sample.drawn
+    set_current_sample(seed, index)
+    try:
+        yield
+    finally:
+        drawn = before[3] or sample_has_drawn()
+        _sample.seed, _sample.index, _sample.numbers, _sample.drawn = *before[:3], drawn
+
+
+def current_seed() -> int:
+    """Return the seed of the sample being loaded, which depends on (seed, epoch); 0 outside a loader."""
+    return _sample.seed
+
+
+def mark_drawn() -> None:
+    """Record that the sample being loaded depends on its seed, without using `sample_rng`."""
+    _sample.drawn = True
 
 
 def sample_rng() -> np.random.Generator:
@@ -123,8 +146,8 @@ def sample_rng() -> np.random.Generator:
 
 
 def sample_has_drawn() -> bool:
-    """Return whether the sample being loaded has used `sample_rng`."""
-    return _sample.numbers is not None
+    """Return whether the sample being loaded depends on random numbers of its own."""
+    return _sample.drawn or _sample.numbers is not None
 
 
 @contextlib.contextmanager

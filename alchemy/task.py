@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from loguru import logger
@@ -174,6 +175,10 @@ class AlchemyTask(Registrable):
     def report_options(self) -> dict[str, str]:
         """Return extra options for reports, such as the tagging `scheme` or the `other` class of relations."""
         return {}
+
+    def row_writer(self, folder: Path) -> Callable[[Any], Any]:
+        """Return a function that prepares prediction rows for a table; masks become files in `folder`."""
+        return lambda rows: rows
 
     def _warn(self, pipe: object, text: str) -> None:
         if title(pipe) not in self._warned:

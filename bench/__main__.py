@@ -5,7 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import check, checkpoint, data, defaults, loop, project, records, start, texts, tracking, translation
+from bench import (
+    check,
+    checkpoint,
+    data,
+    defaults,
+    images,
+    loop,
+    project,
+    records,
+    start,
+    texts,
+    tracking,
+    translation,
+)
 from bench.measure import save
 
 BENCHMARKS = {
@@ -17,6 +30,7 @@ BENCHMARKS = {
     "records": records.figures,
     "checkpoint": checkpoint.figures,
     "data": data.figures,
+    "images": images.figures,
     "texts": texts.figures,
     "translation": translation.figures,
     "defaults": defaults.figures,

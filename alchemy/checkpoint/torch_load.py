@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from alchemy.checkpoint.run_state import MODEL, STATE, collect_state
@@ -40,6 +42,20 @@ def load_torch_file(path: Path, *, allow_pickle: bool = False, key: str = "") ->
     siblings = content if isinstance(content, Mapping) and key else {}
     plain = {str(name): value for name, value in siblings.items() if isinstance(value, int | float | str)}
     return TorchWeights(_strip_wrappers(weights), key, plain)
+
+
+def load_any_file(path: Path) -> dict[str, Tensor]:
+    """Load the weights of a `.safetensors` file or of a `torch.save` file without Python objects, by name."""
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise AlchemyError(f"{path} is not a safetensors file: {error}", hint="is it truncated?") from error
+    try:
+        return load_torch_file(path).weights
+    except AlchemyError as error:  # its hints are options of the command
+        hint = f"convert it with `alchemy checkpoint import`: {error.problem.hint}" if error.problem.hint else ""
+        raise AlchemyError(error.problem.message, hint=hint) from error
 
 
 def _load(path: Path, allow_pickle: bool) -> Any:

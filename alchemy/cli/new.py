@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command
+from alchemy.cli.starter.gan import gan_project
 from alchemy.cli.starter.samples import LABELS, data_files, points
 from alchemy.errors import AlchemyError, printable
 
@@ -24,6 +25,8 @@ EXAMPLES = """examples:
   alchemy new news --data news.csv --text title --label topic
   alchemy new names --kind ner --data train.txt dev.txt test.txt
   alchemy new en-de --kind translation --data train.en train.de
+  alchemy new photos --kind image --data photos
+  alchemy new digits --kind gan --data mnist
   alchemy new . --force"""
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -35,6 +38,9 @@ KINDS = {
     "ner": "words or characters with tags",
     "pairs": "pairs of texts with a label",
     "translation": "sentences and their translations",
+    "image": "images with a label",
+    "segmentation": "images with masks",
+    "gan": "images to generate more of; the networks are in src/",
 }
 # options that name a column, and the kinds they apply to
 COLUMNS = {
@@ -58,7 +64,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         metavar="FILE",
-        help="your files, or a folder with train, dev and test files; read in place, never copied",
+        help="your files, or a folder with train, dev and test files or images; read in place, never copied",
     )
     for name, kinds in COLUMNS.items():
         text = f"column of the {name}, by name or number ({', '.join(kinds)})"
@@ -85,6 +91,12 @@ def _main(args: argparse.Namespace) -> int:
         _write(folder, files, force=args.force)
         _print_next(args.project, ["alchemy run train.toml"])
         return 0
+    if kind in ("image", "segmentation"):
+        return _start_images(args, kind, folder)
+    if kind == "gan":
+        _write(folder, gan_project(folder, args.data or []), force=args.force)
+        _print_next(args.project, ["alchemy run train.toml"])
+        return 0
     files = _source_files(kind) | ({} if args.data else data_files(kind))
     _check_free(folder, ["train.toml", *files], force=args.force)
     if not args.data:
@@ -98,6 +110,34 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
+def _start_images(args: argparse.Namespace, kind: str, folder: Path) -> int:
+    """Create an image project; sample images are drawn by code."""
+    from alchemy.cli.starter.image_samples import CLASSES, image_files
+    from alchemy.cli.starter.images import inspect_images, next_commands, render_image_config
+
+    files = _source_files(kind)
+    _check_free(folder, ["train.toml", *files, *([] if args.data else ["data"])], force=args.force)
+    if not args.data:
+        _write_images(folder, list(image_files(kind)))
+    found = inspect_images(kind, args.data or [str(folder / "data")], folder)
+    if kind == "segmentation" and not args.data:
+        found.task["labels"] = list(CLASSES)
+    print(printable("\n".join(found.shown)))
+    _write(folder, {**files, "train.toml": render_image_config(kind, found)}, force=True)
+    _print_next(args.project, next_commands(found))
+    return 0
+
+
+def _write_images(folder: Path, files: list[tuple[str, bytes]]) -> None:
+    try:
+        for name, content in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    except OSError as error:
+        raise AlchemyError(f"cannot write {folder / name}: {error.strerror or error}") from error
+    print(f"wrote {len(files)} images to {folder / 'data'}")
+
+
 def _check_options(args: argparse.Namespace, kind: str) -> None:
     given = [name for name in (*COLUMNS, "encoding") if getattr(args, name)]
     if given and not args.data:
@@ -109,6 +149,7 @@ def _check_options(args: argparse.Namespace, kind: str) -> None:
 
 def _guess_kind(args: argparse.Namespace) -> str:
     """Guess the kind from the training file: ner or points, otherwise text; column options imply text."""
+    from alchemy.cli.starter.images import guess_kind as guess_image_kind
     from alchemy.data.sniff.files import find_splits
     from alchemy.data.sniff.layout import sniff_table
     from alchemy.data.sniff.points import looks_numeric
@@ -116,6 +157,9 @@ def _guess_kind(args: argparse.Namespace) -> str:
 
     if any(getattr(args, name) for name in COLUMNS if name != "label"):
         return "text"
+    if images := guess_image_kind(args.data):
+        print(printable(f"{args.data[0]} has images: using --kind {images}"))
+        return images
     splits, _ = find_splits([Path(path) for path in args.data])
     file = splits["train"][0]
     if not args.label and looks_tagged(file, args.encoding):

@@ -1,4 +1,4 @@
-"""`alchemy predict`: run a trained model on text, the rows of a file, or a split of the config."""
+"""`alchemy predict`: run a trained model on text, the rows of a file, images, or a split of the config."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
+from alchemy.cli.predict_images import find_images, predict_images, reads_images
 from alchemy.cli.predict_inputs import (
     TEXTS,
     InputRow,
@@ -25,6 +27,7 @@ from alchemy.cli.predict_inputs import (
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
+    from alchemy.cli.target import Trained
     from alchemy.config.tree import Document
     from alchemy.pipeline.output import PredictionFile
 
@@ -35,6 +38,7 @@ EXAMPLES = """examples:
   alchemy predict latest --text "a fine day" --text "rain"
   alchemy predict latest --text "is it raining?" --pair "take an umbrella"
   alchemy predict latest --file in.csv --column title --out out.csv
+  alchemy predict latest --file a.png b.jpg photos/ --to masks
   tail -f chat.log | alchemy predict latest -
   alchemy predict latest --out predictions.jsonl
   alchemy predict records/demo/2026-01-31_12-00-00.000000 --split dev --format csv --out dev.csv"""
@@ -68,10 +72,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--file",
-        dest="source",
+        dest="files",
+        nargs="+",
+        default=[],
         metavar="FILE",
-        help="predict each row of a csv, tsv or jsonl file, or each line of a txt file",
+        help="predict each row of a csv, tsv or jsonl file, or each line of a txt file; or image files and folders",
     )
+    add("--to", default="", metavar="DIR", help="folder for the predicted masks of images (default: masks)")
     add(
         "--column",
         default="",
@@ -86,9 +93,9 @@ def _main(args: argparse.Namespace) -> int:
     if args.stdin not in (None, "-"):
         raise AlchemyError(f"unexpected argument {args.stdin!r}", hint="put --text before each text")
     suffix = _choose_format(args.out, args.format)
-    if args.source == "-":
-        args.source, args.stdin = None, "-"
-    if args.text or args.source or args.stdin:
+    if args.files == ["-"]:
+        args.files, args.stdin = [], "-"
+    if args.text or args.files or args.stdin:
         return _predict_inputs(args, suffix)
     if args.pair or args.column:
         raise AlchemyError("no input given", hint="pass --text or --file")
@@ -113,16 +120,16 @@ def _predict_split(args: argparse.Namespace, suffix: str) -> int:
 
 def _check_options(args: argparse.Namespace, suffix: str) -> None:
     """Raise an error for conflicting options before the model is loaded."""
-    if sum(map(bool, (args.text, args.source, args.stdin, args.split))) > 1:
+    if sum(map(bool, (args.text, args.files, args.stdin, args.split))) > 1:
         raise AlchemyError("--text, --file, - and --split are mutually exclusive", hint="use one of them at a time")
     if suffix == "csv" and not args.out:
         raise AlchemyError("--format csv requires an output file", hint="pass --out FILE.csv, or leave out --format")
-    check_files([args.source] if args.source else [], args.out)
-    if args.source and len(args.pair) > 1:
+    check_files([name for name in args.files if not os.path.isdir(name)], args.out)
+    if args.files and len(args.pair) > 1:
         raise AlchemyError(
             f"--pair given {len(args.pair)} times", hint="with --file, it names the column of the second texts"
         )
-    if (not args.source and args.column) or (args.stdin and args.pair):
+    if (not args.files and args.column) or (args.stdin and args.pair):
         hint = 'pass fields as JSON lines: {"text": "..", "pair": ".."}' if args.stdin else ""
         raise AlchemyError("columns require --file", hint=hint)
 
@@ -136,15 +143,18 @@ def _predict_inputs(args: argparse.Namespace, suffix: str) -> int:
 
     _check_options(args, suffix)
     target = open_target(args, quiet=True)
+    if reads_images(target.document):
+        return _predict_images(args, target)
     as_rows = takes_rows(target.document)
-    if args.source:
+    if args.files:
+        _check_single(args)
         blocks: Iterable[Iterator[InputRow]] = [
             _file_inputs(args, {} if as_rows else _trained_columns(target.document), as_rows)
         ]
     else:
         blocks = _line_inputs() if args.stdin else [_text_inputs(args.text, args.pair)]
     # on a terminal, a progress bar would be mixed with the printed lines
-    has_bar = bool(args.source) and (bool(args.out) or not sys.stdout.isatty())
+    has_bar = bool(args.files) and (bool(args.out) or not sys.stdout.isatty())
     file = PredictionFile(args.out) if args.out else None
     with open_predictor(target, args) as predictor, _suggest_rows(as_rows and bool(args.text)):
         if target.model_path is not None:
@@ -156,6 +166,33 @@ def _predict_inputs(args: argparse.Namespace, suffix: str) -> int:
     if file is not None:
         print(f"wrote {file.rows} predictions to {file.path}", file=sys.stderr)
     return 0
+
+
+def _predict_images(args: argparse.Namespace, target: Trained) -> int:
+    """Print or write the predictions for image files."""
+    from alchemy.cli.derived_config import describe_weights
+    from alchemy.pipeline.output import PredictionFile
+
+    if not args.files or args.pair or args.column:
+        raise AlchemyError("this model predicts images", hint="pass image files or folders: --file a.png photos/")
+    images = find_images(args.files)
+    file = PredictionFile(args.out) if args.out else None
+    with open_predictor(target, args) as predictor:
+        if target.model_path is not None:
+            print(f"model: {describe_weights(target.model_path, target.document)}", file=sys.stderr)
+        rows = predict_images(predictor, args, images)
+        has_bar = bool(args.out) or not sys.stdout.isatty()
+        _write(show_progress(rows, "images", len(images)) if has_bar else rows, file)
+    if file is not None:
+        print(f"wrote {file.rows} predictions to {file.path}", file=sys.stderr)
+    return 0
+
+
+def _check_single(args: argparse.Namespace) -> None:
+    if len(args.files) > 1 or args.to:
+        wrong = "--file takes one file" if len(args.files) > 1 else "--to applies to images"
+        hint = f"{args.target} predicts texts or rows; several files and --to are for image models"
+        raise AlchemyError(wrong, hint=hint)
 
 
 @contextlib.contextmanager
@@ -233,7 +270,7 @@ def _file_inputs(args: argparse.Namespace, columns: dict[str, str], as_rows: boo
     """
     from alchemy.data.files import check_file, ending_of
 
-    path = check_file(args.source)
+    path = check_file(args.files[0])
     if ending_of(path) not in ENDINGS:
         hint = f"use {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise AlchemyError(f"unknown file extension: {path.name!r}", hint=hint)

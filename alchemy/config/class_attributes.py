@@ -14,8 +14,9 @@ def read_attribute(slot: Slot, attribute: str, *, inherited: bool = True) -> lis
 
     A tuple always applies. A mapping has a condition for each tuple: `""` (always), a key that must be set, or
     `key=value`.
-    `{key}` in a name is replaced by the value of that key. Without `inherited`, attributes that a project's part
-    inherits from alchemy are ignored, because the project may have changed the behavior.
+    `{key}` in a name is replaced by the value of that key, or by each of its values if it is a list. Without
+    `inherited`, attributes that a project's part inherits from alchemy are ignored, because the project may have
+    changed the behavior.
     """
     found = slot.part.attribute(attribute, inherited=inherited) if slot.part else None
     if found is None:
@@ -25,7 +26,7 @@ def read_attribute(slot: Slot, attribute: str, *, inherited: bool = True) -> lis
     if choices and not any(_applies(slot, condition) for condition in choices):
         return None  # no declared condition covers the value
     names = [name for condition, several in rows.items() if _applies(slot, condition) for name in several]
-    return [_fill_in_value(slot, name) for name in names]
+    return [filled for name in names for filled in _fill_in_value(slot, name)]
 
 
 def _applies(slot: Slot, condition: str) -> bool:
@@ -33,10 +34,13 @@ def _applies(slot: Slot, condition: str) -> bool:
     return not key or (slot.value(key) == value if equals else bool(slot.value(key)))
 
 
-def _fill_in_value(slot: Slot, name: str) -> str:
+def _fill_in_value(slot: Slot, name: str) -> list[str]:
     before, brace, rest = name.partition("{")
     key, _, after = rest.partition("}")
-    return f"{before}{slot.value(key)}{after}" if brace else name
+    if not brace:
+        return [name]
+    value = slot.value(key)
+    return [f"{before}{each}{after}" for each in (value if isinstance(value, list) else [value])]
 
 
 def check_packages(layout: Layout) -> Iterator[Problem]:

@@ -39,6 +39,7 @@ KINDS = {
     "ddp": ("alchemy.launch.process_group.Sharing",),
     "collate": ("alchemy.data.collate.CollateFn",),
     "column": ("alchemy.data.columns.Column",),
+    "image transform": ("alchemy.images.transforms.base.ImageTransform",),
     "tokenizer": ("alchemy.text.Tokenizer",),
     "encoder": ("alchemy.models.encoders.Encoder",),
     "head": ("alchemy.models.heads.Head",),

@@ -14,7 +14,7 @@ from alchemy.key_rules import LOADER_OPTIONS
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 # kinds that are nested in other tables
-_INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "network", "search"}
+_INNER = {"data pipe", "collate", "column", "image transform", "tokenizer", "encoder", "head", "network", "search"}
 _FILES: Schema = {"type": ["string", "array", "object", "number"], "description": "a path, or a share to hold out"}
 _DATA: Schema = {
     "type": "object",

@@ -15,7 +15,19 @@ from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import Problem, closest, did_you_mean
 from alchemy.synonyms import architecture
 
-_PIPES = ("processors", "openers", "itr", "lst", "encode", "pairs", "label_ids", "windows", "cache", "corpora")
+_PIPES = (
+    "processors",
+    "openers",
+    "itr",
+    "lst",
+    "encode",
+    "pairs",
+    "label_ids",
+    "windows",
+    "cache",
+    "corpora",
+    "image_transforms",
+)
 
 # the modules that contain the parts of each kind, as printed by `alchemy parts`
 HOMES = {
@@ -26,7 +38,7 @@ HOMES = {
     "optim": ("alchemy.optim",),
     "sched": ("alchemy.sched",),
     "backward": ("alchemy.update", "alchemy.legacy.backward"),
-    "loss": ("alchemy.nn.losses",),
+    "loss": ("alchemy.nn.losses", "alchemy.nn.pixel_loss"),
     "data pipe": tuple(f"alchemy.pipeline.{name}" for name in _PIPES),
     "output pipe": ("alchemy.pipeline.output",),
     "eval pipe": ("alchemy.pipeline.eval", "alchemy.pipeline.report", "alchemy.pipeline.error_analysis"),
@@ -36,8 +48,9 @@ HOMES = {
     "precision": ("alchemy.precision",),
     "average": ("alchemy.average",),
     "ddp": ("alchemy.launch.process_group",),
-    "collate": ("alchemy.data.collate",),
+    "collate": ("alchemy.data.collate", "alchemy.data.collate_images"),
     "column": ("alchemy.data.columns",),
+    "image transform": ("alchemy.images.transforms",),
     "tokenizer": ("alchemy.text",),
     "encoder": ("alchemy.models.encoders", "alchemy.models.fasttext", "alchemy.models.pretrained"),
     "head": ("alchemy.models.heads",),
@@ -45,17 +58,23 @@ HOMES = {
     "search": ("alchemy.generate",),
 }
 
+# networks for images, which are plain modules without a base class
+NETWORKS = tuple(f"alchemy.nn.{name}" for name in ("convnet", "resnet", "convnext", "unet"))
+
 # keys in the tables of alchemy's parts whose value is a part, or a list or table of parts
 _INNER = {
-    **{key: key for key in ("encoder", "head", "network", "search", "tokenizer")},
+    **{key: key for key in ("encoder", "head", "net", "network", "search", "tokenizer")},
     "source_tokenizer": "tokenizer",
     "target_tokenizer": "tokenizer",
     "collate_fn": "collate",
     "fields": "column",
     "pipes": "data pipe",
+    "transforms": "image transform",
+    "augment": "image transform",
 }
 _AS_TEXT = ("tokenizer", "collate")  # kinds of part that a key may name without a table
 _BASES = {base for bases in KINDS.values() for base in bases} - set(DEFAULT_TYPES.values())
+_MODULES = ("loss", "net")  # kinds that include plain modules
 _TORCH = {"optim": "torch.optim", "loss": "torch.nn"}
 _NOUNS = {  # kinds that messages do not call by the name of their table
     "optim": "optimizer",
@@ -63,6 +82,7 @@ _NOUNS = {  # kinds that messages do not call by the name of their table
     "sched pipe": "schedule pipe",
     "backward": "backward handler",
     "collate": "collate function",
+    "net": "image network",
 }
 
 
@@ -139,8 +159,8 @@ def as_table(key: str, value: object) -> str:
 @lru_cache(maxsize=32)
 def names_of(kind: str) -> tuple[str, ...]:
     """Return the short names of the parts of a kind, for hints; base classes are excluded."""
-    names = dict.fromkeys(name for home in HOMES.get(kind, ()) for name in _public_names(home))
-    return tuple(name for name in names if any(p.registered or kind == "loss" for p in _parts_of(name, kind)))
+    names = dict.fromkeys(name for home in _homes(kind) for name in _public_names(home))
+    return tuple(name for name in names if any(p.registered or kind in _MODULES for p in _parts_of(name, kind)))
 
 
 def _paths_of(word: str, kind: str) -> list[str]:
@@ -151,11 +171,16 @@ def _paths_of(word: str, kind: str) -> list[str]:
 def _parts_of(word: str, kind: str) -> tuple[Part, ...]:
     """Return the parts of a kind with this name; a class exported by several modules counts once."""
     found: dict[str, Part] = {}
-    for home in HOMES.get(kind, ()):
+    for home in _homes(kind):
         part = look(f"{home}.{word}", ()) if word in _public_names(home) else None
-        if isinstance(part, Part) and kind in part.kinds and f"{part.module}.{part.name}" not in _BASES:
+        fits = isinstance(part, Part) and (kind in part.kinds or (kind == "net" and part.is_plain_model))
+        if isinstance(part, Part) and fits and f"{part.module}.{part.name}" not in _BASES:
             found.setdefault(f"{part.module}.{part.name}", part)
     return tuple(found.values())
+
+
+def _homes(kind: str) -> tuple[str, ...]:
+    return NETWORKS if kind == "net" else HOMES.get(kind, ())
 
 
 @lru_cache(maxsize=64)
@@ -206,6 +231,10 @@ def _report_unknown(node: Table | Array, kind: str, section: str) -> Iterator[Pr
     if isinstance(node, Table) and isinstance(word := node.get("type"), str) and "." not in word:
         message, hint = explain_name(word, kind)
         yield Problem(message, node.where("type"), section, hint)
+    elif isinstance(node, Array) and kind == "image transform":
+        for index, item in enumerate(node):
+            if isinstance(item, Table):
+                yield from _report_unknown(item, kind, f"{section}.{index}")
 
 
 def _expand_key(table: Table, key: str, kind: str) -> None:

@@ -19,7 +19,7 @@ from alchemy.synonyms import place_of
 SPLITS = ("train", "dev", "test", "inference")
 SECTION = "task.data"
 _OWN = ("processor", "batch_size")  # keys used by the expansion itself
-_SHARED = ("kind", "marks", "pair")  # keys shared by the task and its processor
+_SHARED = ("kind", "labels", "marks", "mode", "pair")  # keys shared by the task and its processor
 _BATCHES = ("batch_size", "batch_sampler", "max_sentences", "max_tokens")
 _HOLD_OUT, _EVALUATE = "alchemy.pipeline.lst.HoldOut", "alchemy.pipeline.sched.EvalEEPipeline"
 _DEFAULT_BATCHES = {"batch_size": 32}  # used if the task does not declare `batches`
@@ -67,11 +67,18 @@ def _unreadable_problem(data: Table, part: Part) -> Problem:
 def _share_settings(task: Table, data: Table, plan: _Plan, part: Part | None) -> None:
     """Copy settings that the task and its processor share from one table to the other."""
     for key in _SHARED:
+        if key == "labels" and not _is_required(plan.part, key):  # other processors find the labels in their files
+            continue
         if key in task and key not in data and key != "pair" and plan.part is not None and plan.part.param(key):
             data.put(key, copy_tree(task[key]), task.origin_of(key))
         elif key in data and key not in task and part is not None and part.param(key):
             # the processor names the column of the second text; the task only needs to know whether there is one
             task.put(key, bool(data[key]) if key == "pair" else copy_tree(data[key]), data.origin_of(key))
+
+
+def _is_required(part: Part | None, key: str) -> bool:
+    param = part.param(key) if part is not None else None
+    return param is not None and param.required
 
 
 def _merge_datasets(task: Table, splits: dict[str, Table], notes: list[Problem]) -> None:

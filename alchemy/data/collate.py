@@ -13,6 +13,7 @@ from alchemy.constraints import PositiveInt
 from alchemy.data.columns import Column, Padded
 from alchemy.data.padding import LISTS, join_rows, value_text
 from alchemy.data.pipe_chain import link_of
+from alchemy.data.stacked import StackedSamples, StackedValues
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct
 
@@ -182,10 +183,13 @@ def _to_columns(batch: Any) -> dict[str, list[Any]]:
     try:
         if set(map(len, batch)) != {len(batch[0])}:
             _check_samples(batch)
-        return {name: [sample[name] for sample in batch] for name in batch[0].keys()}  # noqa: SIM118 (lists have no keys)
+        columns = {name: [sample[name] for sample in batch] for name in batch[0].keys()}  # noqa: SIM118 (lists have no keys)
     except (AttributeError, KeyError, TypeError, IndexError):
         _check_samples(batch)
         raise
+    if isinstance(batch, StackedSamples):
+        columns |= {name: StackedValues(columns[name], array) for name, array in batch.stacked.items()}
+    return columns
 
 
 def _check_samples(batch: Sequence[Any]) -> None:

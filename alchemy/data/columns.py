@@ -11,10 +11,12 @@ from torch import Tensor
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotZero, PositiveInt
 from alchemy.data.padding import Rows, can_represent, field_at, join_rows, not_numeric, real_positions, to_arrays
+from alchemy.data.stacked import StackedValues
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
 
 CHANNELS = (1, 3, 4)  # grayscale, RGB, RGBA
+CACHED = 2**16  # floats that are computed at once, because they fit into the cache of a processor
 
 
 class Column(Registrable):
@@ -144,42 +146,48 @@ class Image(Column):
         self.scale, self.mean, self.std, self.layout = scale, mean, std, layout
 
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
-        arrays = to_arrays(name, values)
-        if arrays is None:
-            raise not_numeric(name, values)
-        for number, array in enumerate(arrays):
-            if array.ndim not in (2, 3):
-                raise AlchemyError(f"{field_at(name, number)} has the shape {array.shape}; expected 2 or 3 dimensions")
-            if array.shape != arrays[0].shape:
-                text = f"{field_at(name, number)} has the shape {array.shape}, but the first one has {arrays[0].shape}"
-                raise AlchemyError(text, hint="resize the images to one size in an earlier pipe")
-        shape = arrays[0].shape
+        images = _stack_images(name, values)
+        shape = images.shape[1:]
         if self.layout == "HWC" and len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS:
             text = f"{field_at(name, 0)} has the shape {shape}; its first dimension seems to be the channels"
             raise AlchemyError(text, hint='set layout = "CHW", the layout of a pipe with `scale = true`')
-        images = np.stack(arrays)
-        kinds = {array.dtype for array in arrays}
-        if len(kinds) > 1 or images.dtype.kind == "c":
-            dtypes = ", ".join(sorted(map(str, kinds)))
-            text = f"the images of {name!r} have the dtypes {dtypes}"
-            raise AlchemyError(text, hint="convert them to one real dtype in an earlier pipe")
-        floats = images.astype(np.float32)
-        if images.dtype == np.uint8:
-            floats /= self.scale
         if images.ndim == 3:
-            images_BCHW = floats[:, None]
-        else:
-            images_BCHW = floats.transpose(0, 3, 1, 2) if self.layout == "HWC" else floats
-        return {name: torch.from_numpy(np.ascontiguousarray(self._standardize(name, images_BCHW)))}
+            images = images[:, None]
+        elif self.layout == "HWC":
+            images = images.transpose(0, 3, 1, 2)
+        mean, std = self._get_statistics(name, images.shape[1])
+        floats_BCHW = np.empty(images.shape, np.float32)
+        step = max(CACHED // images[0].size, 1)
+        for begin in range(0, len(images), step):
+            floats = floats_BCHW[begin : begin + step]
+            floats[:] = images[begin : begin + step]
+            if images.dtype == np.uint8:
+                floats /= self.scale
+            if mean is not None:
+                floats -= mean
+            if std is not None:
+                floats /= std
+        return {name: torch.from_numpy(floats_BCHW)}
 
-    def _standardize(self, name: str, images_BCHW: np.ndarray) -> np.ndarray:
-        channels = images_BCHW.shape[1]
+    def _get_statistics(self, name: str, channels: int) -> list[np.ndarray | None]:
+        """Return the mean and the standard deviation, each as an array that broadcasts, or None if not set."""
         for key, row in (("mean", self.mean), ("std", self.std)):
             if row and len(row) != channels:
                 text = f"the images of the field {name!r} have {channels} channels, but {key} has {len(row)} numbers"
                 raise AlchemyError(text, hint=f"check that their layout is {self.layout}")
-        mean, std = (np.array(row or [neutral], np.float32) for row, neutral in ((self.mean, 0), (self.std, 1)))
-        return (images_BCHW - mean[:, None, None]) / std[:, None, None]
+        return [np.array(row, np.float32)[:, None, None] if row else None for row in (self.mean, self.std)]
+
+
+@Column.register()
+class Mask(Column):
+    """Stacks masks of the same size, arrays `[height, width]` of class ids, as int64 `[batch, height, width]`."""
+
+    def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
+        masks = _stack_images(name, values)
+        if masks.ndim != 3 or masks.dtype.kind not in "bui":
+            text = f"{field_at(name, 0)} has the dtype {masks.dtype} and the shape {masks.shape[1:]}"
+            raise AlchemyError(text, hint="a mask is an array [height, width] of class ids")
+        return {name: torch.from_numpy(masks.astype(np.int64))}
 
 
 @Column.register()
@@ -225,6 +233,28 @@ class Kept(Column):
 
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
         return {name: values}
+
+
+def _stack_images(name: str, values: list[Any]) -> np.ndarray:
+    """Return images or masks as one array; raise if they differ in size or dtype."""
+    if isinstance(values, StackedValues) and values.array.dtype == np.uint8 and values.array.ndim in (3, 4):
+        return values.array
+    arrays = to_arrays(name, values)
+    if arrays is None:
+        raise not_numeric(name, values)
+    for number, array in enumerate(arrays):
+        if array.ndim not in (2, 3):
+            raise AlchemyError(f"{field_at(name, number)} has the shape {array.shape}; expected 2 or 3 dimensions")
+        if array.shape != arrays[0].shape:
+            text = f"{field_at(name, number)} has the shape {array.shape}, but the first one has {arrays[0].shape}"
+            raise AlchemyError(text, hint="resize the images to one size in an earlier pipe")
+    images = np.stack(arrays)
+    kinds = {array.dtype for array in arrays}
+    if len(kinds) > 1 or images.dtype.kind == "c":
+        dtypes = ", ".join(sorted(map(str, kinds)))
+        text = f"the images of {name!r} have the dtypes {dtypes}"
+        raise AlchemyError(text, hint="convert them to one real dtype in an earlier pipe")
+    return images
 
 
 def _causal_mask(real_BT: Tensor) -> Tensor:

@@ -103,6 +103,24 @@ class Scheme:
         return ["O", *(f"{letter}-{kind}" for kind in types for letter in letters)]
 
 
+class NoScheme(Scheme):
+    """Tags that do not encode spans, such as parts of speech: any tag may follow any other."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        pass
+
+    def read(self, tag: str) -> tuple[str, str]:
+        return "", tag
+
+    def may_follow(self, before: str, tag: str) -> bool:
+        return True
+
+    def violations(self, tags: Sequence[str]) -> list[int]:
+        return []
+
+
 @cache  # there are few distinct tags
 def _read(scheme: str, tag: str) -> tuple[str, str]:
     letter, _, kind = tag.partition("-")

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from loguru import logger
 from torch import Tensor, nn
 
-from alchemy.constraints import Fraction, NonNegativeInt, PositiveInt
+from alchemy.constraints import Fraction, NonNegativeInt, NotEmpty, PositiveInt
 from alchemy.data.files import check_file, read_lines
 from alchemy.errors import AlchemyError
 from alchemy.models.windowing import Whole
@@ -179,6 +179,108 @@ class Transformer(Encoder):
         states_BTD = self.embed(rows) * math.sqrt(self.width) + self.places_TD[: rows.ids_BT.shape[1]]
         states_BTD = self.layers(self.dropout(states_BTD), src_key_padding_mask=~rows.real_BT)
         return States(states_BTD * rows.real_BT[..., None], rows.real_BT)
+
+
+@Encoder.register()
+class OneHot(Encoder):
+    """One-hot vectors of the tokens: an embedding without parameters, for small vocabularies such as residues."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.width = tokenizer.size
+
+    def forward(self, rows: Rows) -> States:
+        hot_BTD = nn.functional.one_hot(rows.ids_BT, self.width).float()
+        return States(hot_BTD * rows.real_BT[..., None], rows.real_BT)
+
+
+@Encoder.register()
+class Convolution(Encoder):
+    """Embeddings followed by residual convolutions over `kernel` tokens, each with its own dilation.
+
+    There is one layer per entry of `dilations`; a token sees `(kernel - 1) / 2 * sum(dilations)` tokens on each side.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        dim: PositiveInt = 64,
+        hidden: PositiveInt = 128,
+        kernel: PositiveInt = 5,
+        dilations: Annotated[list[PositiveInt], NotEmpty()] = [1, 2, 4],
+        dropout: Fraction = 0.2,
+        vectors: str = "",
+        frozen: bool = False,
+        word_dropout: Fraction = 0.0,
+        bigrams: NonNegativeInt = 0,
+    ) -> None:
+        super().__init__()
+        self.width = hidden
+        self.embed = _Lookup(tokenizer, dim, vectors, frozen, dropout, word_dropout, bigrams)
+        self.enter = nn.Linear(dim, hidden)
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in [*dilations, "last"])
+        self.convs = nn.ModuleList(nn.Conv1d(hidden, hidden, kernel, padding="same", dilation=d) for d in dilations)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, rows: Rows) -> States:
+        real_BT1 = rows.real_BT[..., None]
+        states_BTD = self.enter(self.embed(rows))
+        for norm, conv in zip(self.norms, self.convs):
+            inputs_BTD = norm(states_BTD) * real_BT1  # padding is zero, as beyond the ends of a text
+            states_BTD = states_BTD + self.dropout(nn.functional.gelu(conv(inputs_BTD.mT).mT))
+        return States(self.norms[-1](states_BTD) * real_BT1, rows.real_BT)
+
+
+@Encoder.register()
+class Substitutions(Encoder):
+    """Vectors of the residues that differ from a `reference` sequence, such as the wild type of a protein.
+
+    The vector of a substitution depends on its position, with the `window` residues around it, and on both residues;
+    all other positions have zero vectors. The pooled vector is the sum over the substitutions, so that the reference
+    itself has a vector of zeros. Sequences must be as long as the reference.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        reference: Annotated[str, NotEmpty()],
+        dim: PositiveInt = 32,
+        hidden: PositiveInt = 128,
+        window: PositiveInt = 5,
+        dropout: Fraction = 0.5,
+    ) -> None:
+        super().__init__()
+        self.reference_T: Tensor
+        self.register_buffer("reference_T", torch.tensor(tokenizer.encode(reference)), persistent=False)
+        self.width, self.longest = hidden, len(self.reference_T)
+        self.residues = nn.Embedding(tokenizer.size, dim)
+        self.positions = nn.Embedding(self.longest, dim)
+        for table in (self.residues, self.positions):
+            nn.init.normal_(table.weight, std=dim**-0.5)
+        self.around = nn.Conv1d(2 * dim, dim, window, padding="same")
+        self.mix = nn.Linear(4 * dim, hidden)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, rows: Rows) -> States:
+        self._check_lengths(rows)
+        differs_BT = rows.real_BT & (rows.ids_BT != self.reference_T)
+        _, place_N = differs_BT.nonzero(as_tuple=True)
+        places_TD, old_TD = self.positions.weight, self.residues(self.reference_T)
+        places_TD = places_TD + self.around(torch.cat((old_TD, places_TD), dim=-1).mT).mT
+        place_ND, old_ND, new_ND = places_TD[place_N], old_TD[place_N], self.residues(rows.ids_BT[differs_BT])
+        mixed_NF = self.mix(torch.cat((place_ND, old_ND, new_ND, place_ND * (new_ND - old_ND)), dim=-1))
+        states_BTF = mixed_NF.new_zeros(*rows.ids_BT.shape, self.width)
+        states_BTF[differs_BT] = self.dropout(nn.functional.gelu(mixed_NF))
+        return States(states_BTF, rows.real_BT, states_BTF.sum(1))
+
+    def _check_lengths(self, rows: Rows) -> None:
+        wrong = next((size for size in rows.lengths_B.tolist() if size != self.longest), None)
+        if wrong is not None:
+            hint = "remove such sequences, or align them with the reference"
+            text = f"a sequence has {wrong} residues, but the reference has {self.longest}"
+            raise AlchemyError(text, section="model.encoder", hint=hint)
 
 
 def _hash_bigrams(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:

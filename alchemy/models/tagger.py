@@ -31,6 +31,13 @@ class _HasRules(Protocol):
     def rules(self) -> dict[str, Any]: ...
 
 
+@runtime_checkable
+class _HasUnscored(Protocol):
+    """A task with a tag for words that are not scored, or an empty string."""
+
+    unscored: str
+
+
 class _Net(nn.Module):
     """An encoder and a tag classifier; a CRF, if any, is part of the module so that it is trained."""
 
@@ -81,6 +88,9 @@ class Tagger(TextModel):
         if decoder == "crf" and self.criterion_cfg:
             hint = 'remove [criterion], or set decoder = "softmax"'
             raise AlchemyError("a CRF defines its own loss, so [criterion] would not be used", hint=hint)
+        if decoder == "crf" and isinstance(self.run.task, _HasUnscored) and self.run.task.unscored:
+            hint = 'set decoder = "softmax"'
+            raise AlchemyError("a CRF needs a tag for every word, but the task has unscored words", hint=hint)
         self.words, self.label = words, label
         tags = self.count_classes(classes)
         allowed = self.run.task.rules() if rules and isinstance(self.run.task, _HasRules) else {}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.model import AlchemyModel
+from alchemy.model import AlchemyModel, tensor_field
 from alchemy.models.encoders import Encoder
 from alchemy.models.heads import Head
 from alchemy.models.windowing import Whole
@@ -104,13 +104,7 @@ class TextModel(AlchemyModel):
             real_BT = torch.ones_like(ids_BT, dtype=torch.bool) if pad is None else ids_BT != pad
         return Rows(ids_BT, real_BT.bool(), batch.get("segments"))
 
-    def field(self, batch: Mapping[str, Any], name: str) -> Tensor:
-        """Return a tensor field of the batch; raise if it is missing."""
-        found = batch.get(name)
-        if not isinstance(found, Tensor):
-            hint = f"the batch has {', '.join(map(str, batch))}"
-            raise AlchemyError(f"the model reads {name!r}, but the batch has no such tensor", hint=hint)
-        return found
+    field = staticmethod(tensor_field)
 
     # -- called by the framework
     def max_positions(self) -> int | None:

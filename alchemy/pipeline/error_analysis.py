@@ -12,6 +12,7 @@ import numpy as np
 
 from alchemy.data.tag_schemes import Scheme
 from alchemy.metrics.scores import ClassScores, LabelScores, SpanScores
+from alchemy.metrics.segmentation import MaskScores
 from alchemy.pipeline.plots import draw_confusion, draw_numbers
 
 NONE = "O"  # no span, as in tag schemes
@@ -85,6 +86,21 @@ def _analyze_tags(data: PredictionRows) -> Analysis:
     return _with_confusions(tables, wrong, ClassScores(*_match_types(gold, predicted), [*found.rows, NONE]))
 
 
+def _analyze_words(data: PredictionRows) -> Analysis:
+    """Analyze tags that encode no spans; only words whose gold tag is a label are scored."""
+    known, hardest, pairs = set(data.labels), [], []
+    for row in data.rows:
+        own = [pair for pair in zip(row[data.gold], row[data.pred]) if pair[0] in known]
+        pairs += own
+        wrong = sum(one != two for one, two in own)
+        hardest += [{**row, "wrong": wrong, "scored": len(own)}] if wrong else []
+    if not pairs:
+        return Analysis({}, hardest)
+    hardest.sort(key=lambda row: -row["wrong"] / row["scored"])
+    found = ClassScores([one for one, _ in pairs], [two for _, two in pairs], data.labels)
+    return _with_confusions({"tags": found.rows, "means": found.means}, hardest, found)
+
+
 def _analyze_numbers(data: PredictionRows) -> Analysis:
     gold, predicted = data.columns(float)
     residuals = [two - one for one, two in zip(gold, predicted)]
@@ -98,8 +114,18 @@ def _analyze_numbers(data: PredictionRows) -> Analysis:
     return found
 
 
+def _analyze_masks(data: PredictionRows) -> Analysis:
+    """Analyze rows with the confusion `counts` of the pixels and the `iou` of each image."""
+    names = list(data.labels)
+    found = MaskScores([row["counts"] for row in data.rows], names)
+    grid = [["gold \\ predicted", *names], *([name, *row] for name, row in zip(names, found.total.tolist()))]
+    hardest = sorted(data.rows, key=lambda row: row["iou"])
+    return Analysis({"classes": found.rows()}, hardest, grid, "confusion", partial(draw_confusion, names, found.total))
+
+
 KINDS: dict[str, Callable[[PredictionRows], Analysis]] = {
-    "classes": _analyze_classes, "labels": _analyze_labels, "tags": _analyze_tags, "numbers": _analyze_numbers,
+    "classes": _analyze_classes, "labels": _analyze_labels, "tags": _analyze_tags, "words": _analyze_words,
+    "numbers": _analyze_numbers, "masks": _analyze_masks,
 }  # fmt: skip
 
 

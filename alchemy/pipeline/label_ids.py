@@ -14,12 +14,15 @@ from alchemy.pipeline.processors.labels import hot
 
 __all__ = ["LabelIds"]
 
+IGNORED = -100
+
 
 @DataPipeline.register()
 class LabelIds(LstDataPipeline):
     """Converts the label name in `field`, or a list of names, to indices into `labels`, stored in `to`.
 
-    With `hot`, a list of names becomes a multi-hot vector with one entry per label. Samples without the field pass
+    With `hot`, a list of names becomes a multi-hot vector with one entry per label. The name `ignored` is not a label:
+    its id is -100, which losses ignore. Samples without the field pass
     through unchanged: they can be predicted but not scored.
     """
 
@@ -27,10 +30,17 @@ class LabelIds(LstDataPipeline):
     where = where_before
 
     def __init__(
-        self, datapipe: Any, *, labels: list[str], field: str = "label", to: str = "label_id", hot: bool = False
+        self,
+        datapipe: Any,
+        *,
+        labels: list[str],
+        field: str = "label",
+        to: str = "label_id",
+        hot: bool = False,
+        ignored: str = "",
     ) -> None:
         super().__init__(datapipe)
-        self.field, self.to, self.hot, self.labels = field, to, hot, labels
+        self.field, self.to, self.hot, self.labels, self.ignored = field, to, hot, labels, ignored
         twice = [label for label in labels if labels.count(label) > 1]
         if twice:
             raise AlchemyError(
@@ -38,6 +48,8 @@ class LabelIds(LstDataPipeline):
                 hint="the id of a label is its position in the list",
             )
         self.places = {label: place for place, label in enumerate(labels)}
+        if ignored:
+            self.places[ignored] = IGNORED
 
     def __getitem__(self, index: int) -> Any:
         sample = self.datapipe[index]

@@ -129,6 +129,8 @@ class HoldOut(LstDataPipeline):
     To split one file into training and development data, use two chains with the same share and seed, one of them
     with `held`. For a third split, set `skip` to the share of the second: `share = 0.3` for training,
     `share = 0.1, held = true` for development, `share = 0.2, skip = 0.1, held = true` for testing.
+    `by` names a field whose values are never divided: samples with the same value are in the same split, and the share
+    is a share of the distinct values.
     """
 
     keeps = True
@@ -141,17 +143,28 @@ class HoldOut(LstDataPipeline):
         held: bool = False,
         seed: NonNegativeInt = 0,
         skip: Annotated[float, Ge(0), Lt(1)] = 0.0,
+        by: str = "",
     ) -> None:
         super().__init__(check_list(datapipe, "HoldOut"))
-        self.share, self.held, self.seed, self.skip = share, held, seed, skip
-        count = len(self.datapipe)
+        self.share, self.held, self.seed, self.skip, self.by = share, held, seed, skip, by
+        groups = self._groups()
+        count = len(set(groups))
         begin, end = round(count * skip), round(count * round(skip + share, 9))
         if not begin < end <= count or end - begin == count:
             hint = "choose a share that leaves samples in both splits"
             after = f" after skipping {begin}" if skip else ""
-            raise AlchemyError(f"HoldOut: share = {share} selects {end - begin} of {count} samples{after}", hint=hint)
-        places = np.random.Generator(np.random.PCG64(seed)).permutation(count)
+            what = f"values of {by!r}" if by else "samples"
+            raise AlchemyError(f"HoldOut: share = {share} selects {end - begin} of {count} {what}{after}", hint=hint)
+        places = np.random.Generator(np.random.PCG64(seed)).permutation(count)[groups]
         self.kept = np.flatnonzero(((begin <= places) & (places < end)) == held)
+
+    def _groups(self) -> Sequence[int]:
+        """Return the number of the group of each sample; without `by`, each sample is a group."""
+        if not self.by:
+            return range(len(self.datapipe))
+        numbers: dict[Any, int] = {}
+        values = (field_of(self.datapipe[index], self.by, self) for index in range(len(self.datapipe)))
+        return [numbers.setdefault(value, len(numbers)) for value in values]
 
     def __getitem__(self, index: int) -> Any:
         return self.datapipe[int(self.kept[index])]

@@ -57,7 +57,7 @@ class Report(EvalPipeline):
         rows: str = "preds",
         pred: str = "pred",
         label: str = "",
-        kind: Literal["", "classes", "labels", "tags", "numbers"] = "",
+        kind: Literal["", "classes", "labels", "tags", "words", "numbers", "masks"] = "",
         names: list[str] = [],
         scheme: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
         other: str = "",
@@ -141,17 +141,18 @@ class Report(EvalPipeline):
 
     def _analyze(self, rows: list[Any]) -> Analysis | None:
         """Analyze the rows; return None if they have no gold values."""
-        if not rows or not isinstance(rows[0], Mapping) or self.pred not in rows[0]:
+        options = {} if self.run.task is None else self.run.task.report_options()
+        pred = options.get("pred", self.pred) if self.pred == "pred" else self.pred
+        if not rows or not isinstance(rows[0], Mapping) or pred not in rows[0]:
             hint = "put Accuracy before it, and add Collect to the outputpipes"
-            raise AlchemyError(f"no pipe before Report returned rows with {self.pred!r} as {self.rows!r}", hint=hint)
-        gold = self.label or next((name for name in GOLD if name in rows[0]), "")
+            raise AlchemyError(f"no pipe before Report returned rows with {pred!r} as {self.rows!r}", hint=hint)
+        gold = self.label or options.get("label") or next((name for name in GOLD if name in rows[0]), "")
         known = [row for row in rows if gold in row]
         if not known:
             return None
-        kind, task = self.kind or kind_of(gold, known[0][self.pred]), self.run.task
-        options = {} if task is None else task.report_options()
+        kind = self.kind or options.get("kind") or kind_of(gold, known[0][pred])
         scheme, other = self.scheme or options.get("scheme", "BIO"), self.other or options.get("other", "")
-        return KINDS[kind](PredictionRows(known, gold, self.pred, self._labels(), scheme, other))
+        return KINDS[kind](PredictionRows(known, gold, pred, self._labels(), scheme, other))
 
     def _labels(self) -> list[str]:
         """Return the label names in order: from the config, the task or the record."""

@@ -19,7 +19,8 @@ from alchemy.pipeline.output_rows import rows_of
 from alchemy.pipeline.processors.labels import target_of
 from alchemy.task import AlchemyTask
 from alchemy.tasks.data_checks import Samples, check_logits
-from alchemy.tasks.text_task import TextTask, batch_fields, texts_of
+from alchemy.tasks.supervised_task import batch_fields
+from alchemy.tasks.text_task import TextTask, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
 MAIN_SCORES = {"single": "accuracy", "multi": "micro_f1", "regression": "mse"}

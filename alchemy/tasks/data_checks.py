@@ -1,4 +1,4 @@
-"""Check the data of a text task before the first step; errors include file and line."""
+"""Check the data of a task before the first step; errors include file and line."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from alchemy.seeds import preserve_rng_state, set_current_sample
 
 if TYPE_CHECKING:
     from alchemy.model import AlchemyModel
+    from alchemy.tasks.supervised_task import SupervisedTask
     from alchemy.tasks.text_task import TextTask
 
 
@@ -39,12 +40,14 @@ def samples_of(source: Samples, most: int | None = None) -> Iterator[tuple[int, 
             yield index, source[index]
 
 
-def checked_samples(task: TextTask, source: Samples, split: str, most: int | None = None) -> Iterator[tuple[int, Any]]:
+def checked_samples(
+    task: SupervisedTask, source: Samples, split: str, most: int | None = None
+) -> Iterator[tuple[int, Any]]:
     """Yield the samples with their indices; raise on a sample that is invalid or, in training, unlabeled."""
     for index, sample in samples_of(source, most):
         try:
             task.check(sample)
-            if split == "train" and task.needs and task.target not in sample:
+            if split == "train" and task.needs and not task.is_labeled(sample):
                 hint = f"set its column in the processor: label = {task.target!r}"
                 raise AlchemyError(f"no field {task.target!r} to learn from, only {in_short(sample)}", hint=hint)
         except AlchemyError as error:
@@ -55,7 +58,7 @@ def checked_samples(task: TextTask, source: Samples, split: str, most: int | Non
         yield index, sample
 
 
-def check_indexed(task: TextTask, source: object, split: str) -> None:
+def check_indexed(task: SupervisedTask, source: object, split: str) -> None:
     if isinstance(source, IterableDataset):
         hint = "put alchemy.pipeline.lst.ItrToLst at the end of its pipes"
         text = f"{type(task).__name__} needs indexable data, but {title(source)} is a stream"
@@ -67,15 +70,20 @@ def check_labels(task: TextTask, source: Samples, split: str) -> list[int]:
     known, sizes = set(task.labels), []
     for index, sample in checked_samples(task, source, split):
         sizes.append(sum(map(len, task.texts(sample))))
-        strange = [name for name in task.names(sample) if name not in known]
-        if strange:
-            raise AlchemyError(
-                f"the label {shorten(strange[0])} is not a label of the training data",
-                where=where_in(source, index),
-                section=f"task.datasets.{split}",
-                hint=did_you_mean(str(strange[0])[:100], task.labels) or f"the labels are {in_short(task.labels)}",
-            )
+        for name in task.names(sample):
+            if name not in known:
+                raise unknown_label(task, name, where_in(source, index), split)
     return sizes
+
+
+def unknown_label(task: SupervisedTask, name: object, where: str, split: str) -> AlchemyError:
+    """Return the error for a label that does not occur in the training data."""
+    return AlchemyError(
+        f"the label {shorten(name)} is not a label of the training data",
+        where=where,
+        section=f"task.datasets.{split}",
+        hint=did_you_mean(str(name)[:100], task.labels) or f"the labels are {in_short(task.labels)}",
+    )
 
 
 def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
@@ -112,8 +120,8 @@ def check_fields(task: TextTask, model: AlchemyModel | None, encoded: Samples) -
             raise AlchemyError(text, section="model", hint=hint)
 
 
-def check_logits(task: TextTask, outputs: object) -> None:
-    """Raise if the model returns no logits, or logits that do not match the labels of the task."""
+def check_logits(task: SupervisedTask, outputs: object, axis: int = -1) -> None:
+    """Raise if the model returns no logits, or logits whose `axis` does not match the labels of the task."""
     name, model = type(task).__name__, type(task.run.model.module).__name__
     if not isinstance(outputs, Mapping):
         return
@@ -121,7 +129,12 @@ def check_logits(task: TextTask, outputs: object) -> None:
         text = f"{name} reads 'logits', but {model} returned {in_short(outputs) or 'nothing'}"
         raise AlchemyError(text, section="model", hint="return a dict with 'logits'")
     logits = outputs["logits"]
-    if task.labels and isinstance(logits, Tensor) and logits.shape[-1:] != (len(task.labels),):
+    if task.labels and isinstance(logits, Tensor) and _length(logits, axis) != len(task.labels):
         text = f"the logits of {model} have shape {tuple(logits.shape)}, but there are {len(task.labels)} labels"
-        hint = f"the last dimension must be {len(task.labels)}, for {in_short(task.labels)}"
+        which = "the last dimension" if axis == -1 else f"dimension {axis}"
+        hint = f"{which} must be {len(task.labels)}, for {in_short(task.labels)}"
         raise AlchemyError(text, section="model", hint=hint)
+
+
+def _length(tensor: Tensor, axis: int) -> int:
+    return tensor.shape[axis] if -tensor.dim() <= axis < tensor.dim() else -1

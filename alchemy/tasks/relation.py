@@ -17,7 +17,8 @@ from alchemy.pipeline.output_rows import rows_of
 from alchemy.pipeline.processors.relation import Marks
 from alchemy.task import AlchemyTask
 from alchemy.tasks.data_checks import Samples, check_logits
-from alchemy.tasks.text_task import TextTask, batch_fields, texts_of
+from alchemy.tasks.supervised_task import batch_fields
+from alchemy.tasks.text_task import TextTask, texts_of
 
 
 @AlchemyTask.register()

@@ -10,7 +10,7 @@ from loguru import logger
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.data.tables import BadRow
-from alchemy.data.tag_schemes import Scheme
+from alchemy.data.tag_schemes import NoScheme, Scheme, SchemeName
 from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import SpanScores, accuracy
 from alchemy.pipeline import where_in
@@ -19,14 +19,16 @@ from alchemy.pipeline.label_ids import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.data_checks import Samples, samples_of
 from alchemy.tasks.text_task import TextTask, texts_of
-from alchemy.text import Characters
+from alchemy.text import Characters, Residues
 
 
 @AlchemyTask.register()
 class Tagging(TextTask):
     """Predicts one tag per word for samples with `tokens` and `tags`, as in alchemy.pipeline.processors.Tagging.
 
-    `scheme` is the tagging scheme (BIO, BIOES, BMES..), used to score spans and to constrain a CRF.
+    `scheme` is the tagging scheme (BIO, BIOES, BMES..), used to score spans and to constrain a CRF. With `scheme = ""`,
+    tags do not encode spans, and the score is the accuracy over all words. `unscored` is a tag that is not a label:
+    words with this tag, such as residues without a known structure, count neither in the loss nor in the scores.
     `split` sets how prediction splits a text into words: at `"blanks"`, or into `"characters"`, the default for a
     character tokenizer.
     """
@@ -36,7 +38,7 @@ class Tagging(TextTask):
     needs = ("tokens",)
     packages = ("seqeval",)
     main_score = "f1"
-    produces = ("loss", "f1", "precision", "recall", "accuracy")
+    produces = {"": ("loss", "accuracy"), "scheme": ("f1", "precision", "recall")}
 
     def __init__(
         self,
@@ -44,7 +46,8 @@ class Tagging(TextTask):
         tokenizer: Any,
         learn: dict[str, Any] = {},
         labels: list[str] | str | None = None,
-        scheme: Literal["BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "BIO",
+        scheme: SchemeName = "BIO",
+        unscored: str = "",
         template: str = "",
         max_length: NonNegativeInt = 0,
         long: Literal["refuse", "only_first", "windows"] = "refuse",
@@ -54,8 +57,9 @@ class Tagging(TextTask):
         cache: bool = False,
         overwrite_cache: bool = False,
     ) -> None:
-        self.split = split
-        self.scheme, self.blank = Scheme(scheme, begins=True), blank
+        self.split, self.unscored = split, unscored
+        self.scheme, self.blank = Scheme(scheme, begins=True) if scheme else NoScheme(), blank
+        self.main_score = self.main_score if scheme else "accuracy"
         super().__init__(
             tokenizer=tokenizer,
             learn=learn,
@@ -72,14 +76,14 @@ class Tagging(TextTask):
         return list(sample["tokens"])
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
-        return sample.get("tags", ())
+        return [tag for tag in sample.get("tags", ()) if not self.unscored or tag != self.unscored]
 
     def question(self, item: object) -> dict[str, Any]:
         """Convert a text, a list of words, or a dict with `text` or `tokens` to a sample."""
         tokens = item.get("tokens") if isinstance(item, Mapping) else item if isinstance(item, list) else None
         if tokens is None:
             text = texts_of(item, "text")["text"]
-            whole = self.split == "blanks" or not (self.split or isinstance(self.tokenizer, Characters))
+            whole = self.split == "blanks" or not (self.split or isinstance(self.tokenizer, Characters | Residues))
             return {"tokens": text.split() if whole else [sign for sign in text if not sign.isspace()]}
         if not isinstance(tokens, list | tuple) or not tokens or not all(isinstance(t, str) and t for t in tokens):
             raise AlchemyError(f"the tokens are {repr(tokens)[:60]}, expected a list of non-empty words")
@@ -87,7 +91,7 @@ class Tagging(TextTask):
 
     def check(self, sample: Mapping[str, Any]) -> None:
         super().check(sample)
-        self._check_tags(sample.get("tags", ()))
+        self._check_tags(self.names(sample))
 
     def _find_labels(self, labels_option: list[str] | str | None) -> list[str]:
         labels = super()._find_labels(labels_option)
@@ -126,7 +130,9 @@ class Tagging(TextTask):
     def encoded(self, source: Samples) -> Samples:
         tagged = "tags" in source[0]
         return EncodeWords(
-            LabelIds(source, labels=self.labels, field="tags", to="tag_ids") if tagged else source,
+            LabelIds(source, labels=self.labels, field="tags", to="tag_ids", ignored=self.unscored)
+            if tagged
+            else source,
             tokenizer=self.tokenizer,
             segments="segments",
             **self.encode_options(),
@@ -146,13 +152,17 @@ class Tagging(TextTask):
             # the truncated part of a text gets no tags
             predicted = [self.labels[number] for number in numbers] + ["O"] * (len(tokens) - len(numbers))
             gold = {"tags": batch["tags"][place]} if "tags" in batch else {}
-            rows.append({"tokens": tokens, **gold, "pred": predicted, "spans": self.scheme.spans(predicted)})
+            spans = {"spans": self.scheme.spans(predicted)} if self.scheme.name else {}
+            rows.append({"tokens": tokens, **gold, "pred": predicted, **spans})
         return rows
 
     def report_options(self) -> dict[str, str]:
-        return {"scheme": self.scheme.name}
+        return {"scheme": self.scheme.name} if self.scheme.name else {"kind": "words"}
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        if not self.scheme.name:
+            pairs = [pair for row in answers for pair in zip(row["tags"], row["pred"]) if pair[0] != self.unscored]
+            return {"accuracy": accuracy(*zip(*pairs)) if pairs else 0.0}
         gold, predicted = ([row[key] for row in answers] for key in ("tags", "pred"))
         spans = SpanScores(*([self.scheme.in_bioes(row) for row in rows] for rows in (gold, predicted)))
         tags = [list(chain.from_iterable(rows)) for rows in (gold, predicted)]

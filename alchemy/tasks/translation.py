@@ -22,7 +22,8 @@ from alchemy.tasks.alignment import Pair, Unit, align_tokens, align_words, word_
 from alchemy.tasks.data_checks import Samples
 from alchemy.tasks.length_report import log_lengths
 from alchemy.tasks.pairs import Pairs
-from alchemy.tasks.text_task import DEFAULT_LENGTH, shuffle_training, texts_of
+from alchemy.tasks.supervised_task import shuffle_training
+from alchemy.tasks.text_task import DEFAULT_LENGTH, texts_of
 from alchemy.text import Tokenizer
 
 END = "</s>"  # how EOS is shown in a list of tokens

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from alchemy.text.bpe import BPE as BPE
     from alchemy.text.external import Folder as Folder
     from alchemy.text.external import SentencePiece as SentencePiece
+    from alchemy.text.residues import Residues as Residues
     from alchemy.text.subword import SubwordNMT as SubwordNMT
     from alchemy.text.vocab import Vocabulary as Vocabulary
     from alchemy.text.words import Characters as Characters
@@ -25,6 +26,7 @@ __getattr__, __dir__ = lazy(
         "BPE": "bpe",
         "Folder": "external",
         "SentencePiece": "external",
+        "Residues": "residues",
         "SubwordNMT": "subword",
         "Vocabulary": "vocab",
         "Characters": "words",

@@ -213,7 +213,8 @@ def test_a_tokenizer_folder_names_no_other_module(project: Path) -> None:
 # functions that import a name given as text, and its source; a new one must be vetted, or use a constant
 IMPORTS = {"import_module", "resolve", "resolve_registered_module", "from_registry", "import_named", "import_function"}
 KNOWN = {
-    "type": """cli/generate.py:get_task_table data/import_named.py:_build_nested nn/losses.py:_find_external
+    "type": """cli/generate.py:get_task_table cli/predict_images.py:reads_images data/import_named.py:_build_nested
+        nn/build_net.py:build_net nn/losses.py:_find_external pipeline/image_transforms.py:build_transforms
         optim/build.py:_class_of
         optim/optimizers.py:__init__ pipeline/__init__.py:_build_pipe pipeline/__init__.py:resolve_pipe
         plain_model.py:_maker plain_model.py:build_model predictor.py:_keeps predict_inputs.py:takes_rows

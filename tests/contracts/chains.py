@@ -14,6 +14,7 @@ from PIL import Image
 from alchemy.text import Words
 
 ROOM = "alchemy.pipeline"
+TRANSFORMS = "alchemy.images.transforms"
 SAMPLES = [{"n": number, "text": "x" * (number % 5)} for number in range(11)]
 TEXTS: list[dict[str, Any]] = [
     {"id": str(i), "text": text, "tokens": text.split(), "label": "ab"[i % 2]}
@@ -42,6 +43,11 @@ def write_files(folder: Path, corpora: Path) -> None:
     (folder / "images").write_bytes(struct.pack(">BBBB3I", 0, 0, 8, 3, 2, 3, 2) + bytes(range(12)))
     (folder / "pets" / "cat").mkdir(parents=True)
     Image.fromarray(np.full((4, 2), 100, np.uint8)).save(folder / "pets" / "cat" / "a.png")
+    (folder / "masks").mkdir()
+    Image.fromarray(np.array([[0, 1], [255, 1]], np.uint8)).save(folder / "masks" / "b.png")
+    (folder / "photos").mkdir()
+    Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(folder / "photos" / "b.png")
+    (folder / "photos.csv").write_text("file,label\nphotos/b.png,x\n", "utf-8")
     Words.train(row["text"] for row in TEXTS).save(folder / "words")
 
 
@@ -100,8 +106,18 @@ CHAINS = {
     },
     "LineOpener": _over(["ids.txt"], _pipe("openers.LineOpener")),
     "Fasta": _reads("processors.Fasta", path="proteins.fasta", target=-1),
+    "Proteins": _reads("processors.Proteins", path="proteins.fasta", label=-1, kind="regression"),
     "IdxImages": _reads("processors.IdxImages", path="images"),
     "ImageFolder": _reads("processors.ImageFolder", path="pets"),
+    "ImageMasks": _reads("processors.ImageMasks", path="photos", mask_path="masks", labels=["no", "yes"]),
+    "ImageTable": _reads("processors.ImageTable", path="photos.csv", labels=["x"]),
+    "TransformImages": {
+        "type": f"{ROOM}.image_transforms.TransformImages",
+        "chain": [
+            _pipe("processors.IdxImages", path="images"),
+            _pipe("image_transforms.TransformImages", transforms=[{"type": f"{TRANSFORMS}.RandomCrop", "pad": 1}]),
+        ],
+    },
     "ParallelText": _reads("processors.ParallelText", path="pairs.tsv"),
     "Relation": _reads("processors.Relation", path="related.tsv"),
     "Spans": _reads("processors.Spans", path="spans.jsonl", labels=["LOC"]),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from alchemy.config.part_source import parts
 from alchemy.errors import AlchemyError
-from alchemy.models.encoders import Embedding, Encoder, Recurrent, Transformer
+from alchemy.models.encoders import Convolution, Embedding, Encoder, OneHot, Recurrent, Transformer
 from alchemy.models.fasttext import NGrams
 from alchemy.models.heads import CNN, DPCNN, GRU, LSTM, RCNN, Attention, Head, Pool, SumMax
 from alchemy.models.pretrained import Pretrained
@@ -34,6 +34,8 @@ FRESH: dict[str, Any] = {
     "embedding": lambda: Embedding(words(), dim=8),
     "lstm": lambda: Recurrent(words(), dim=8, hidden=6, layers=2),
     "gru": lambda: Recurrent(words(), kind="gru", dim=8, hidden=6),
+    "one-hot": lambda: OneHot(words()),
+    "convolution": lambda: Convolution(words(), dim=8, hidden=6, kernel=3, dilations=[1, 2]),
     "bigrams": lambda: Embedding(words(), dim=8, bigrams=50),
     "transformer": lambda: Transformer(words(), dim=8, heads=2, inner=16, max_length=24),
 }
@@ -46,7 +48,8 @@ RUNS = {  # return spans of tokens, not tokens
 def test_every_encoder_and_head_that_is_listed_is_held_to_the_contract() -> None:
     made = [make() for make in (FRESH | RUNS).values()] + [make(8) for make in HEADS.values()]
     listed = {part.path.rpartition(".")[2] for kind in ("encoder", "head") for part in parts(kind)}
-    assert listed == {"Pretrained", *(type(part).__name__ for part in made)}
+    # Substitutions reads only texts as long as its reference
+    assert listed == {"Pretrained", "Substitutions", *(type(part).__name__ for part in made)}
 
 
 @pytest.fixture(scope="module", params=[*FRESH, *KINDS])

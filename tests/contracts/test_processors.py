@@ -84,6 +84,14 @@ KINDS = {
         ),
         {"header": ["0", "x", "0.5"], "sequence": "ACDEFG", "label": 0.5},
     ),
+    "proteins": (
+        "Proteins",
+        "a.fasta",
+        {"label": -1, "kind": "regression"},
+        ">0|x|0.5\nACD\nefg\n>1|y|-1\nAC\n",
+        (">1|y|-1\nAC\n", r"a\.fasta:6 duplicate id '1\|y\|-1', first on line 4"),
+        {"id": "0|x|0.5", "text": "ACDEFG", "label": 0.5},
+    ),
 }
 every_kind = pytest.mark.parametrize(("part", "name", "options", "text", "bad", "first"), KINDS.values(), ids=KINDS)
 

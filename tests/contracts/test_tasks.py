@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +36,16 @@ TASKS: dict[str, dict[str, Any]] = {
         "questions": ["the <e1> rain </e1> made <e2> mud </e2>", "<e1> mud </e1> <e2> dog </e2>"],
     },
     "Tagging": {"type": "alchemy.tasks.Tagging", "training": "tagging", "questions": ["小明在北京", "我去"]},
+    "ImageClassification": {
+        "type": "alchemy.tasks.ImageClassification",
+        "training": "image",
+        "questions": [np.zeros((12, 12, 3), np.uint8), np.zeros((9, 14), np.uint8)],
+    },
+    "Segmentation": {
+        "type": "alchemy.tasks.Segmentation",
+        "training": "segmentation",
+        "questions": [np.zeros((16, 16), np.uint8), np.zeros((9, 14), np.uint8)],
+    },
     "Translation": {
         "type": "alchemy.tasks.Translation",
         "training": "translation",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import toy
-from tests.tasks import pairs, texts
+from tests.tasks import pairs, pictures, texts
 
 
 def config_of(kind: str, root: Path, corpora: Path) -> dict[str, Any]:
@@ -16,4 +16,6 @@ def config_of(kind: str, root: Path, corpora: Path) -> dict[str, Any]:
         return toy.config(root / "records", model=net, criterion={"type": "alchemy.nn.losses.MSE", "target": "y"})
     if kind == "translation":
         return pairs.config(corpora, root)
+    if kind in ("image", "segmentation"):
+        return pictures.config(root, kind)
     return texts.config(root, kind)

@@ -78,12 +78,18 @@ PLACES = {
     "backward": "training.md", "loss": "training.md", "data pipe": "data.md", "collate": "data.md",
     "output pipe": "training.md", "eval pipe": "training.md", "sched pipe": "training.md", "stop rule": "stopping.md",
     "average": "precision.md", "precision": "precision.md", "checkpoint": "checkpoints.md",
-    "tokenizer": "tokenizers.md", "column": "batches.md", "model": "text-tasks.md",
+    "tokenizer": "tokenizers.md", "column": "batches.md", "image transform": "images.md", "model": "text-tasks.md",
     "encoder": "text-tasks.md", "head": "text-tasks.md",
     "network": "translation.md", "search": "translation.md",
 }  # fmt: skip
 # packages whose parts have separate pages
 ROOMS = {
+    "alchemy.models.ImageClassifier": "images.md",
+    "alchemy.models.Segmenter": "images.md",
+    "alchemy.tasks.ImageClassification": "images.md",
+    "alchemy.tasks.Segmentation": "images.md",
+    "alchemy.data.collate_images.": "images.md",
+    "alchemy.nn.pixel_loss.": "images.md",
     "alchemy.tasks.Translation": "translation.md",
     "alchemy.models.Translator": "translation.md",
     "alchemy.tasks.": "text-tasks.md",
@@ -93,6 +99,7 @@ ROOMS = {
     "alchemy.pipeline.windows.": "batches.md",
     "alchemy.data.collate.": "batches.md",
     "alchemy.pipeline.cache.": "cache.md",
+    "alchemy.pipeline.image_transforms.": "images.md",
     "alchemy.pipeline.report.": "evaluation.md",
 }
 WITHOUT_TYPE = ("precision", "checkpoint")  # tables with only one part, which configs do not name

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from alchemy.text import BPE, Characters, Folder, SentencePiece, SubwordNMT, Tokenizer, Words
+from alchemy.text import BPE, Characters, Folder, Residues, SentencePiece, SubwordNMT, Tokenizer, Words
 
 LINES = ["the cat sat on the mat", "the dog sat near the cat", "a dog and a cat ran", "weiß-blaue Häuser, 你好 世界 !"]
 WORDS = sorted({word for line in LINES for word in line.split()})
@@ -100,6 +100,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], st.SearchStrategy[str], Callable[[
     "vocab.json": (vocab_and_merges, st.text(), str),
     "spiece.model": (spiece, plain, str),
     "xlnet": (xlnet, st.lists(st.sampled_from(PURE)).map(" ".join), str),
+    "residues": (lambda _: Residues(), st.text("ACDEFGHIKLMNPQRSTVWYX"), lambda text: text.upper().replace(" ", "X")),
     "own": (lambda _: Utf8(), st.text(), str),
 }
 

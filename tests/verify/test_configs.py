@@ -15,9 +15,10 @@ from alchemy.cli import main
 from alchemy.config.toml_writer import dumps
 from tests.examples.thunews import EXAMPLE, command, flags, furnished
 from tests.recipes.kitchen import FILES, SETS, name_of, set_out, shorten, small
+from tests.test_mnist import write_idx
 
 pytestmark = pytest.mark.slow
-REVIEWS = EXAMPLE.parent / "reviews"
+REVIEWS, GAN = EXAMPLE.parent / "reviews", EXAMPLE.parent / "gan"
 LINES = {"multi30k": 100, "resume_ner": 600}  # lines of each data file, enough for a few updates
 PROMISES = {"resume": ["--updates=3", "--kill-at=2"], "determinism": ["--updates=3"], "parallel": []}
 
@@ -52,10 +53,20 @@ def prepare_thunews(model_type: str, patch: pytest.MonkeyPatch) -> Target:
     return Target("thunews.toml", ["--user-dir", str(EXAMPLE / "src")])
 
 
+def prepare_gan(config: str, patch: pytest.MonkeyPatch) -> Target:
+    shutil.copytree(GAN, ".", dirs_exist_ok=True, ignore=shutil.ignore_patterns("records", "mnist", "__pycache__"))
+    write_idx(Path("mnist"))
+    words = [f"--set=task.datasets.{split}.pipes.HoldOut.share=0.25" for split in ("train", "dev")]
+    words += ['--set=task.outputpipes.Recognize.classifier=""'] if config == "gan.toml" else []
+    return Target(config, words)
+
+
 TARGETS: dict[str, tuple[Callable[..., Target], object]] = {
     "reviews-fasttext": (prepare_reviews, ""),
     "reviews-textcnn": (prepare_reviews, "#textcnn"),
     "thunews": (prepare_thunews, "bert_cnn"),
+    "gan": (prepare_gan, "gan.toml"),
+    "gan-classifier": (prepare_gan, "classifier.toml"),
     **{name_of(file): (prepare_recipe, file) for file in FILES},
 }
 

@@ -152,7 +152,7 @@ def relocate(finding: Finding, folder: Path) -> Finding:
     """Return a copy with paths relative to the folder of the config."""
 
     def move(value: Any) -> Any:
-        return [move(path) for path in value] if isinstance(value, list) else _relative_path(Path(value), folder)
+        return [move(path) for path in value] if isinstance(value, list) else relative_path(Path(value), folder)
 
     splits = {split: {**own, "path": move(own["path"])} for split, own in finding.splits.items()}
     labels = finding.shared.get("labels")
@@ -160,8 +160,9 @@ def relocate(finding: Finding, folder: Path) -> Finding:
     return replace(finding, splits=splits, shared={**finding.shared, **files})
 
 
-def _relative_path(path: Path, folder: Path) -> str:
-    if path.is_absolute():  # keep it as the user wrote it
+def relative_path(path: Path, folder: Path) -> str:
+    """Return a path relative to the folder of the config; an absolute path stays as it is."""
+    if path.is_absolute():
         return path.as_posix()
     try:
         return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()

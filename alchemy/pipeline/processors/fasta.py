@@ -12,8 +12,7 @@ from alchemy.data.tables import BadRow, OnBad, Rows
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.labels import target_of
 from alchemy.pipeline.processors.samples import FromFiles, convert_rows
-
-AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+from alchemy.text.residues import AMINO_ACIDS
 
 
 @DataPipeline.register()
@@ -39,18 +38,14 @@ class Fasta(FromFiles, LstDataPipeline):
         super().__init__()
         self.path, self.target, self.separator, self.encoding = path, target, separator, encoding
         self.alphabet, self.unknown = alphabet.upper(), unknown  # sequences are converted to upper case too
-        self.letters = set(self.alphabet + unknown)
         self.fill(path, self._read, bad)
 
     def _read(self, path: Path) -> Rows:
-        return convert_rows(_entries(lines_of(path, self.encoding)), self._sample)
+        return convert_rows(fasta_entries(lines_of(path, self.encoding)), self._sample)
 
     def _sample(self, entry: list[str]) -> dict[str, Any]:
-        header, *lines = entry
-        if not header.startswith(">"):
-            raise BadRow(f"{header[:20]!r} comes before the first header, expected a line that starts with >")
-        parts = header[1:].strip().split(self.separator)
-        sequence = self._check_sequence("".join("".join(lines).split()).upper(), lines)
+        parts = header_of(entry).split(self.separator)
+        sequence = read_sequence(["", *entry[1:]], self.alphabet, self.unknown)
         sample: dict[str, Any] = {"header": parts, "sequence": sequence}
         return sample if self.target is None else sample | {"label": self._number(parts, self.target)}
 
@@ -60,20 +55,28 @@ class Fasta(FromFiles, LstDataPipeline):
         except IndexError as error:
             raise BadRow(f"the header has {len(parts)} parts, expected a number in part {target}") from error
 
-    def _check_sequence(self, sequence: str, lines: list[str]) -> str:
-        if not sequence:
-            raise BadRow("the sequence is empty")
-        strange = sorted(set(sequence) - self.letters)
-        if strange and not self.unknown:
-            below = next(n for n, line in enumerate(lines, 1) if set(strange) & set(line.upper()))
-            letter = next(letter for letter in lines[below - 1].upper() if letter in strange)
-            raise BadRow(
-                f"{letter!r} is not in the alphabet {self.alphabet}; set unknown = 'X' to replace it", below=below
-            )
-        return sequence.translate({ord(letter): self.unknown for letter in strange})
+
+def header_of(entry: list[str]) -> str:
+    """Return the header of an entry without its `>`."""
+    if not entry[0].startswith(">"):
+        raise BadRow(f"{entry[0][:20]!r} comes before the first header, expected a line that starts with >")
+    return entry[0][1:].strip()
 
 
-def _entries(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+def read_sequence(lines: list[str], alphabet: str, unknown: str) -> str:
+    """Join the lines of a sequence in upper case; a letter outside `alphabet` is replaced, or makes the row bad."""
+    sequence = "".join("".join(lines).split()).upper()
+    if not sequence:
+        raise BadRow("the sequence is empty")
+    strange = sorted(set(sequence) - set(alphabet + unknown))
+    if strange and not unknown:
+        below = next(n for n, line in enumerate(lines) if set(strange) & set(line.upper()))
+        letter = next(letter for letter in lines[below].upper() if letter in strange)
+        raise BadRow(f"{letter!r} is not in the alphabet {alphabet}; set unknown = 'X' to replace it", below=below)
+    return sequence.translate({ord(letter): unknown for letter in strange})
+
+
+def fasta_entries(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line number and the lines of each entry, header first; comments become empty lines."""
     lines = ["" if line.startswith(";") else line for line in lines]
     start = next((place for place, line in enumerate(lines) if line.strip()), len(lines))

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-from loguru import logger
-
-from alchemy.constraints import PositiveInt
+from alchemy.constraints import FiniteFloat, PositiveInt
 from alchemy.data.messages import in_short
 from alchemy.data.tables import OnBad
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.optional_packages import import_package
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.processors.idx import scale_image
+from alchemy.pipeline.processors.image_files import (
+    SUFFIXES,
+    Check,
+    ImageReader,
+    check_files,
+    check_folder,
+    files_below,
+    lower_all,
+)
 from alchemy.pipeline.processors.labels import LabelNames, keep_labels, read_labels
 from alchemy.pipeline.processors.samples import Sample, check_samples, fields_of
 
@@ -25,8 +30,9 @@ class ImageFolder(LstDataPipeline):
 
     A sample has `image`, `label`, `label_id` and `file`. Images are uint8 `[height, width, channel]`, or without the
     channel if grayscale. `mode` converts them to one mode ("RGB", "L"; "": unchanged), `size = [height, width]` resizes
-    them, and `scale` converts them to channel-first float32 from 0 to 1. Labels are the sorted folder names, or
-    `labels` if set. `bad = "skip"` opens every file once to skip damaged images.
+    them, `limits` maps 16-bit values to 8 bits, and `scale` converts them to channel-first float32 from 0 to 1. Labels
+    are the sorted folder names, or `labels` if set. When the pipe is built, `check` reads the headers of all files,
+    their `pixels` or nothing; `bad = "skip"` reads all pixels and skips damaged images.
     """
 
     begins = True
@@ -34,24 +40,26 @@ class ImageFolder(LstDataPipeline):
 
     def __init__(
         self,
-        path: str,
+        path: str | Path,
         *,
         labels: list[str] | str | None = None,
-        suffixes: list[str] = [".png", ".jpg", ".jpeg"],
+        suffixes: list[str] = SUFFIXES,
         mode: str = "RGB",
         size: tuple[PositiveInt, PositiveInt] | None = None,
+        limits: tuple[FiniteFloat, FiniteFloat] | None = None,
         scale: bool = False,
+        check: Check = "headers",
         bad: OnBad = "error",
     ) -> None:
         super().__init__()
         import_package("PIL.Image", "ImageFolder")
-        self.path, self.mode, self.size, self.scale = path, mode, size, scale
-        self.suffixes = [suffix.lower() for suffix in suffixes]
-        folders = _folders_in(path)
+        self.path, self.reader, self.suffixes = str(path), ImageReader(mode, size, limits, scale), lower_all(suffixes)
+        folders = _folders_in(self.path)
         known = LabelNames([folder.name for folder in folders] if labels is None else read_labels(labels).names)
         self.labels = known.names
         samples = [sample for folder in folders for sample in self._samples(folder, known)]
-        self.samples = check_samples(self, samples if bad == "error" else self._skip_damaged(samples), [path])
+        sound = check_files(check_samples(self, samples, [path]), lambda sample: sample["file"], check, bad, self.path)
+        self.samples = check_samples(self, [sample for sample, _ in sound], [path])
         self.gives = fields_of(self[0])
         keep_labels(self.labels, "label_id")
 
@@ -60,42 +68,12 @@ class ImageFolder(LstDataPipeline):
             hint = did_you_mean(folder.name, known.names) or f"the labels are {in_short(known.names)}"
             raise AlchemyError(f"the folder {str(folder)!r} is not named after a label", hint=hint)
         label = known.single(folder.name)
-        for file in _files_below(folder):
-            if file.suffix.lower() in self.suffixes:
-                yield {**label, "file": str(file)}
-
-    def _skip_damaged(self, samples: list[Sample]) -> list[Sample]:
-        """Return the samples whose images can be opened."""
-        sound, damaged = [], []
-        for sample in samples:
-            try:
-                self._image(sample["file"])
-                sound.append(sample)
-            except AlchemyError as error:
-                damaged.append(error.problem.message)
-        if damaged:
-            logger.warning("{}: skipped {} images, the first: {}", self.path, len(damaged), damaged[0])
-        return sound
-
-    def _image(self, file: str) -> np.ndarray:
-        pillow = import_package("PIL.Image", file)
-        try:
-            with pillow.open(file) as opened:
-                if opened.mode[0] in "IF" and self.mode and self.mode[0] not in "IF":
-                    hint = 'set mode = "" to keep its values, and scale = true to scale them to [0, 1]'
-                    text = f"{file!r} has more than 8 bits per pixel, which mode = {self.mode!r} would clip"
-                    raise AlchemyError(text, hint=hint)
-                image = opened.convert(self.mode) if self.mode else opened
-                return np.array(image.resize((self.size[1], self.size[0])) if self.size else image)
-        # pillow raises SyntaxError for a broken png
-        except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
-            hint = 'fix or remove it, or set bad = "skip"'
-            raise AlchemyError(f"{file!r} is not a readable image: {error}", hint=hint) from error
+        for file in files_below(folder, self.suffixes):
+            yield {**label, "file": str(file)}
 
     def __getitem__(self, index: int) -> Sample:
         sample = self.samples[index]
-        image = self._image(sample["file"])
-        return {"image": scale_image(image) if self.scale else image, **sample}
+        return {"image": self.reader(sample["file"]), **sample}
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -106,23 +84,9 @@ class ImageFolder(LstDataPipeline):
 
 def _folders_in(path: str) -> list[Path]:
     """Return the subfolders that are not hidden, sorted by name."""
-    if not Path(path).is_dir():
-        hint = "relative paths are resolved from the current folder"
-        raise AlchemyError(f"folder not found: {path!r}", hint=hint)
-    found = sorted(folder for folder in Path(path).iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    folder = check_folder(path)
+    found = sorted(inner for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith("."))
     if not found:
         hint = "put the images of each label in a subfolder with its name"
         raise AlchemyError(f"{path!r} has no subfolders", hint=hint)
     return found
-
-
-def _files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield all non-hidden files at any depth, sorted by name; follow folder links but not cycles."""
-    above |= {folder.resolve()}
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith("."):
-            continue
-        if not entry.is_dir():
-            yield entry
-        elif entry.resolve() not in above:
-            yield from _files_below(entry, above)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from alchemy.data.files import check_file, open_bytes, readable
+from alchemy.data.stacked import StackedSamples
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
@@ -28,15 +30,20 @@ class IdxImages(LstDataPipeline):
     begins = True
 
     def __init__(
-        self, path: str, *, label_path: str = "", labels: list[str] | str | None = None, scale: bool = False
+        self,
+        path: str | Path,
+        *,
+        label_path: str | Path = "",
+        labels: list[str] | str | None = None,
+        scale: bool = False,
     ) -> None:
         super().__init__()
-        self.path, self.label_path, self.scale = path, label_path, scale
+        self.path, self.label_path, self.scale = str(path), str(label_path), scale
         self.images = _read_idx(path)
         if not len(self.images):
             raise AlchemyError(f"IdxImages found no samples in {path}")
         self.labels = read_labels(labels).names
-        self.targets = self._targets(label_path) if label_path else [{}] * len(self.images)
+        self.targets = self._targets(self.label_path) if label_path else [{}] * len(self.images)
         self.gives = fields_of(self[0])
         keep_labels(self.labels, "label_id")
 
@@ -57,6 +64,14 @@ class IdxImages(LstDataPipeline):
     def __getitem__(self, index: int) -> Sample:
         image = self.images[index]
         return {"image": scale_image(image) if self.scale else image, **self.targets[index]}
+
+    def __getitems__(self, indices: Sequence[int]) -> StackedSamples:
+        images = self.images[np.array(indices, np.int64)]
+        if self.scale:
+            images = np.stack(list(map(scale_image, images)))
+        # iterating over the indices of a loader seeds the random number generators
+        samples = [{"image": image, **self.targets[index]} for image, index in zip(images, indices)]
+        return StackedSamples(samples, {"image": images})
 
     def __len__(self) -> int:
         return len(self.images)

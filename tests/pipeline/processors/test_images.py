@@ -9,11 +9,7 @@ import pytest
 
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.processors import IdxImages, ImageFolder
-
-
-def idx(*shape, code=8, body=None):
-    numbers = bytes(range(np.prod(shape))) if body is None else body
-    return struct.pack(f">BBBB{len(shape)}I", 0, 0, code, len(shape), *shape) + numbers
+from tests.idx_files import idx
 
 
 @pytest.fixture
@@ -87,9 +83,10 @@ def test_folders_are_labels(images):
 
 def test_a_damaged_image_is_an_error_or_counted(images, capture_log):
     (images / "dog" / "d.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    pipe = ImageFolder(str(images))
     with pytest.raises(AlchemyError, match=r"d\.png' is not a readable image"):
-        list(pipe)
+        ImageFolder(str(images))
+    with pytest.raises(AlchemyError, match=r"d\.png' is not a readable image"):
+        list(ImageFolder(str(images), check="none"))
     assert len(ImageFolder(str(images), bad="skip")) == 3
     assert "skipped 1 images, the first: " in capture_log.text
 

@@ -1,0 +1,1 @@
+"""Images: read files, draw random numbers per sample, and transform batches."""

@@ -1,0 +1,59 @@
+"""The GAN that `alchemy new --kind gan` writes resumes exactly: two networks, spectral norms, an average, pictures."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from alchemy.cli.starter.gan import gan_project
+from tests.resume.compare import differences
+from tests.resume.conftest import Lab, text_of
+
+KILL = signal.SIGKILL
+CHANGES = {
+    "task.n_critic": 2,
+    "task.datasets.train.pipes.Shapes.count": 100,
+    "task.datasets.dev.pipes.Shapes.count": 64,
+    "model.width": 8,
+    "sched.num_training_steps": 8,
+    "sched.pipes.EvalESPipeline.period": 3,
+    "checkpoint.every": 2,
+    "log_every": 1,
+}
+RUN = ("run", "train.toml", "--device", "-1", *(f"--set={key}={value}" for key, value in CHANGES.items()))
+
+
+def write(folder: Path) -> Path:
+    for name, text in gan_project(folder, []).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def record_in(folder: Path) -> Path:
+    (record,) = (folder / "records" / "gan").iterdir()
+    return record
+
+
+@pytest.fixture(scope="session")
+def baseline(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The record of an uninterrupted run without workers."""
+    folder = write(tmp_path_factory.mktemp("gan") / "project")
+    assert lab.command(folder, *RUN) == 0, text_of(folder)
+    return record_in(folder)
+
+
+@pytest.mark.parametrize("place", [("row", 3), pytest.param(("disk", 30), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_it_resumes_exactly(lab: Lab, baseline: Path, tmp_path: Path, place: tuple[str, int], workers: int) -> None:
+    folder = write(tmp_path / "project")
+    used = f"--set=task.datasets.train.num_workers={workers}"
+    assert lab.command(folder, *RUN, used, bombs=[[*place, KILL]]) == -KILL, text_of(folder)
+    assert lab.command(folder, "resume", str(record_in(folder)), "--device", "-1") == 0, text_of(folder)
+    assert differences(baseline, record_in(folder)) == []
+    names = [path.name for path in sorted((baseline / "images").iterdir())]
+    assert names == ["dev_u000003.png", "dev_u000006.png", "dev_u000008.png"]
+    for name in names:
+        assert (baseline / "images" / name).read_bytes() == (record_in(folder) / "images" / name).read_bytes()
