@@ -1,5 +1,7 @@
 """Proteins from FASTA files and tables: samples for classification and tagging, and what is wrong with a file."""
 
+from typing import Any
+
 import pytest
 
 from alchemy.errors import AlchemyError
@@ -21,7 +23,7 @@ def test_variants_of_a_fasta_file(write):
 
 def test_tagged_proteins_of_a_table(write):
     path = write("a.tsv", "id\tseq\tss3\np1\tMKU\tH-C\n")
-    options = {"sequence": "seq", "unknown": "X"}
+    options: dict[str, Any] = {"sequence": "seq", "unknown": "X"}
     tagged = {"id": "p1", "tokens": ["M", "K", "X"], "tags": ["H", "-", "C"]}
     assert list(Proteins(path, tags="ss3", **options)) == [tagged]
     assert list(Proteins(path, per_residue=True, **options)) == [{"id": "p1", "tokens": ["M", "K", "X"]}]
@@ -54,7 +56,7 @@ def test_what_is_wrong_is_named(write, name, text, options, message):
 
 def test_no_value_of_a_field_is_in_two_splits():
     samples = SequenceWrapper([{"position": n % 10, "n": n} for n in range(97)])
-    shares = {"train": {"share": 0.3}, "dev": {"share": 0.1, "held": True}}
+    shares: dict[str, dict[str, Any]] = {"train": {"share": 0.3}, "dev": {"share": 0.1, "held": True}}
     shares["test"] = {"share": 0.2, "skip": 0.1, "held": True}
     splits = {name: HoldOut(samples, by="position", **share) for name, share in shares.items()}
     assert sorted(sample["n"] for split in splits.values() for sample in split) == list(range(97))
