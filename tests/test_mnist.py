@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import alchemy
 from tests.docs import pages
+from tests.idx_files import write_idx
 from tests.text.sets import DATA
-
-
-def write_idx(folder: Path) -> None:
-    """Images in which the position of a bar is the digit."""
-    folder.mkdir()
-    for part, count in ("train", 512), ("t10k", 64):
-        labels = np.arange(count, dtype=np.uint8) % 10
-        images = np.zeros((count, 28, 28), np.uint8)
-        images[np.arange(count), 2 + labels] = 255
-        for name, array in ("images-idx3", images), ("labels-idx1", labels):
-            head = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
-            (folder / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
 
 
 @pytest.fixture

@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "LABELS", "points", "project"]
 
 EXAMPLES = """examples:
-  alchemy new demo && cd demo && alchemy run train.toml
+  alchemy new demo                     # with sample data
   alchemy new news --data news.csv --text title --label topic
   alchemy new names --kind ner --data train.txt dev.txt test.txt
   alchemy new en-de --kind translation --data train.en train.de
   alchemy new photos --kind image --data photos
-  alchemy new digits --kind gan --data mnist
-  alchemy new . --force"""
+  alchemy new digits --kind gan --data mnist"""
 
 TEMPLATE = Path(__file__).with_name("template")
 # some packagers leave out files whose names start with a dot

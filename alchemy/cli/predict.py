@@ -40,7 +40,6 @@ EXAMPLES = """examples:
   alchemy predict latest --file in.csv --column title --out out.csv
   alchemy predict latest --file a.png b.jpg photos/ --to masks
   tail -f chat.log | alchemy predict latest -
-  alchemy predict latest --out predictions.jsonl
   alchemy predict records/demo/2026-01-31_12-00-00.000000 --split dev --format csv --out dev.csv"""
 
 

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from alchemy.constraints import Fraction, NonNegativeFloat
-from alchemy.nn.losses import Count, CrossEntropy
+from alchemy.nn.losses import Count, CrossEntropy, Loss
 
 
-class PixelLoss(CrossEntropy):
+class PixelLoss(Loss):
     """Cross entropy over pixels plus `dice` times the soft Dice loss of each image; the count is the number of pixels.
 
     The Dice loss of an image is one minus the mean Dice coefficient of the classes that occur in its mask. It is
@@ -29,11 +29,12 @@ class PixelLoss(CrossEntropy):
         ignore_index: int = 255,
         weight: Sequence[float] | None = None,
     ) -> None:
-        super().__init__(label_smoothing=label_smoothing, ignore_index=ignore_index, weight=weight)
-        self.dice = dice
+        super().__init__()
+        self.dice, self.ignore_index = dice, ignore_index
+        self.cross_entropy = CrossEntropy(label_smoothing=label_smoothing, ignore_index=ignore_index, weight=weight)
 
     def forward(self, logits_BKHW: Tensor, mask_BHW: Tensor) -> tuple[Tensor, Count]:
-        total, count = super().forward(logits_BKHW, mask_BHW)
+        total, count = self.cross_entropy(logits_BKHW, mask_BHW)
         if self.dice:
             total = total + self.dice * self._sum_dice(logits_BKHW.float(), mask_BHW)
         return total, count

@@ -173,6 +173,8 @@ MODELS = {
     "RelationClassifier": {"type": "alchemy.models.RelationClassifier", "training": "relation"},
     "Tagger": {"type": "alchemy.models.Tagger", "training": "tagging"},
     "Translator": {"type": "alchemy.models.Translator", "training": "translation"},
+    "ImageClassifier": {"type": "alchemy.models.ImageClassifier", "training": "image"},
+    "Segmenter": {"type": "alchemy.models.Segmenter", "training": "segmentation"},
 }
 
 

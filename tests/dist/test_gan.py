@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from alchemy.records.ledger import read_ledger
 from alchemy.records.metrics_file import comparable
 from tests.dist.start import python
-from tests.resume.test_gan import RUN, record_in, write
+from tests.resume.gan_project import RUN, record_in, write
 
 pytestmark = pytest.mark.dist
 

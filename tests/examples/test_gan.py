@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from alchemy.records.metrics_file import comparable
-from tests.test_mnist import write_idx
+from tests.idx_files import write_idx
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "examples" / "gan"

@@ -14,8 +14,8 @@ import pytest
 from alchemy.cli import main
 from alchemy.config.toml_writer import dumps
 from tests.examples.thunews import EXAMPLE, command, flags, furnished
+from tests.idx_files import write_idx
 from tests.recipes.kitchen import FILES, SETS, name_of, set_out, shorten, small
-from tests.test_mnist import write_idx
 
 pytestmark = pytest.mark.slow
 REVIEWS, GAN = EXAMPLE.parent / "reviews", EXAMPLE.parent / "gan"

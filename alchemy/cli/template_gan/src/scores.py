@@ -29,8 +29,8 @@ class Classifier:
 
     def __init__(self, record: str) -> None:
         folder = Path(record) if (Path(record) / "cfg.toml").is_file() else newest((record,), "finished", "state")
-        self.predictor = alchemy.load(folder)
-        self.net = self.predictor.module
+        with alchemy.load(folder) as predictor:
+            self.net = predictor.module
         last = [module for module in self.net.modules() if isinstance(module, nn.Linear)][-1:]
         if not last:
             raise AlchemyError(f"the network of {folder} has no linear layer", hint="score with another classifier")
