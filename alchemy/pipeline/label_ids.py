@@ -22,8 +22,8 @@ class LabelIds(LstDataPipeline):
     """Converts the label name in `field`, or a list of names, to indices into `labels`, stored in `to`.
 
     With `hot`, a list of names becomes a multi-hot vector with one entry per label. The name `ignored` is not a label:
-    its id is -100, which losses ignore. Samples without the field pass
-    through unchanged: they can be predicted but not scored.
+    its id is -100, which losses ignore. Samples without the field pass through unchanged: they can be predicted but
+    not scored.
     """
 
     maps = True

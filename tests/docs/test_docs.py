@@ -88,6 +88,7 @@ ROOMS = {
     "alchemy.models.Segmenter": "images.md",
     "alchemy.tasks.ImageClassification": "images.md",
     "alchemy.tasks.Segmentation": "images.md",
+    "alchemy.pipeline.processors.Proteins": "proteins.md",
     "alchemy.data.collate_images.": "images.md",
     "alchemy.nn.pixel_loss.": "images.md",
     "alchemy.tasks.Translation": "translation.md",
