@@ -1,6 +1,10 @@
 """TransformImages: the same images in any batch and worker, functions by import path, and errors that name the file."""
 
 import collections
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,7 @@ from alchemy.pipeline.processors import IdxImages, ImageFolder
 from alchemy.seeds import sample_rng, set_current_sample
 from tests.idx_files import idx
 
+ROOT = Path(__file__).parents[2]
 TRANSFORMS = "alchemy.images.transforms."
 CROP = {"type": f"{TRANSFORMS}RandomCrop", "pad": 2}
 ROTATE = {"type": f"{TRANSFORMS}RandomRotate", "degrees": 20}
@@ -175,20 +180,35 @@ def test_wrong_transforms_are_refused_when_the_pipe_is_built(digits, transforms,
         TransformImages(digits, transforms=transforms)
 
 
+def read_with_error(folder: str, workers: int) -> str:
+    """Return the error of reading images, of which the last one is too small or damaged."""
+    crop = {"type": f"{TRANSFORMS}CenterCrop", "size": 5}
+    pipe = TransformImages(ImageFolder(folder, mode="L", check="none"), transforms=[crop])
+    with pytest.raises(AlchemyError, match=r"\.png") as caught:
+        list(get_dataloader(pipe, batch_size=3, num_workers=workers, collate_fn=list))
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_names_the_file_also_from_a_worker(tmp_path, workers):
     for place, size in enumerate([9, 9, 4]):
         file = tmp_path / "pets" / "cat" / f"é{place}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.zeros((size, 9), np.uint8)).save(file)
-    crop = {"type": f"{TRANSFORMS}CenterCrop", "size": 5}
-    pipe = TransformImages(ImageFolder(str(tmp_path / "pets"), mode="L"), transforms=[crop])
-    options = {"batch_size": 3, "num_workers": workers, "collate_fn": list}
-    with pytest.raises(AlchemyError, match=r"cat/é2\.png CenterCrop: an image of 4 x 9 is smaller than 5 x 5; put"):
-        list(get_dataloader(pipe, **options))
-    file.write_bytes(b"")
-    with pytest.raises(AlchemyError, match=r"é2\.png' is not a readable image: the file is empty; replace or remove"):
-        list(get_dataloader(pipe, **options))
+    for content, message in (
+        (file.read_bytes(), r"cat/é2\.png CenterCrop: an image of 4 x 9 is smaller than 5 x 5; put"),
+        (b"", r"é2\.png' is not a readable image: the file is empty; replace or remove"),
+    ):
+        file.write_bytes(content)
+        assert re.search(message, _read_in_child(str(tmp_path / "pets"), workers))
+
+
+def _read_in_child(folder: str, workers: int) -> str:
+    """Read in a process of its own: a queue of workers that are ended by an error may fail while it is closed."""
+    code = f"from {__name__} import read_with_error; print(read_with_error({folder!r}, {workers}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize(
