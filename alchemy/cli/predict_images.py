@@ -28,7 +28,7 @@ def reads_images(document: Document) -> bool:
 def find_images(paths: list[str]) -> list[Path]:
     """Return the given files, and the images in the given folders at any depth, sorted by name."""
     from alchemy.data.files import check_file
-    from alchemy.pipeline.processors.image_files import SUFFIXES
+    from alchemy.images.read_image import SUFFIXES
 
     found: list[Path] = []
     for path in map(Path, paths):

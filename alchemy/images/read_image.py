@@ -16,6 +16,7 @@ from alchemy.data.files import check_file
 from alchemy.errors import AlchemyError
 from alchemy.optional_packages import import_package
 
+SUFFIXES = [".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"]  # of image files
 IGNORED_PIXEL = 255  # the value of mask pixels that losses and scores ignore
 END_MARKS = {b"\x89P": b"IEND", b"\xff\xd8": b"\xff\xd9"}  # by the first bytes of png and jpeg files
 EXIF_ORIENTATION = 0x0112

@@ -123,7 +123,7 @@ class _ImageFunction(ImageTransform):
                 out = np.asarray(self.function(image[..., 0] if image.shape[2] == 1 else image))
             out = out[..., None] if out.ndim == 2 else out
             if out.ndim != 3 or (images.masks is not None and out.shape[:2] != image.shape[:2]):
-                text = f"{name_of(self.function)} returned the shape {out.shape} for an image of {image.shape}"
+                text = f"{_function_name(self.function)} returned the shape {out.shape} for an image of {image.shape}"
                 hint = "a function that changes the size or moves pixels does not change masks: use an ImageTransform"
                 raise BadSample(text, row=row, hint=hint if images.masks is not None else EXPECTED)
             made.append(out[None])
@@ -148,7 +148,7 @@ def check_sizes(batch: ImageBatch) -> None:
             raise BadSample(text, row=row, hint="resize both in an earlier pipe")
 
 
-def name_of(function: object) -> str:
+def _function_name(function: object) -> str:
     inner = function.func if isinstance(function, functools.partial) else function
     return getattr(inner, "__qualname__", type(inner).__name__)
 

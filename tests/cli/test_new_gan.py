@@ -11,7 +11,7 @@ import pytest
 from alchemy.cli import main
 from alchemy.config.load import prepare_cfg
 
-Image = pytest.importorskip("PIL.Image")
+Image = pytest.importorskip("PIL.Image", reason="the extra `image` is not installed")
 
 QUICK = ["--device=-1", "--set=sched.num_training_steps=6", "--set=sched.pipes.EvalESPipeline.period=3"]
 SMALL = ["--set=task.datasets.train.pipes.Shapes.count=64", "--set=task.datasets.dev.pipes.Shapes.count=64"]

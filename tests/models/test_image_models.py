@@ -104,7 +104,7 @@ def loss_in(run: Run, batch: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
 @pytest.mark.parametrize("net", [CNN, VIT, CONVNEXT, {"type": f"{__name__}.Users"}], ids=lambda net: net["type"])
 def test_any_network_is_sized_by_the_task_and_trains(net: dict[str, Any], channels: int) -> None:
     if net["type"].startswith("transformers"):
-        pytest.importorskip("transformers")
+        pytest.importorskip("transformers", reason="the extra `text` is not installed")
     batch = batch_of(channels=channels)
     with running({"net": net}, channels=channels) as run:
         optim = torch.optim.AdamW(run.model.parameters(), lr=0.01)
@@ -123,7 +123,7 @@ def test_any_network_is_sized_by_the_task_and_trains(net: dict[str, Any], channe
 @pytest.mark.parametrize("net", [UNET, SEGFORMER], ids=lambda net: net["type"])
 def test_pixels_get_logits_in_the_size_of_the_image(net: dict[str, Any]) -> None:
     if net is SEGFORMER:
-        pytest.importorskip("transformers")
+        pytest.importorskip("transformers", reason="the extra `text` is not installed")
     batch = batch_of(2, 3, 45)
     with running({"net": net, "mask": True}, channels=3) as run:
         assert run.model(batch)["logits"].shape == (2, 3, 45, 45)
@@ -156,7 +156,7 @@ def test_the_default_networks() -> None:
 )
 def test_a_network_that_does_not_fit_is_one_clear_error(net: dict[str, Any], text: str) -> None:
     if str(net.get("type")).startswith("transformers"):
-        pytest.importorskip("transformers")
+        pytest.importorskip("transformers", reason="the extra `text` is not installed")
     with pytest.raises(AlchemyError, match=text), running({"net": net}):
         pass
 

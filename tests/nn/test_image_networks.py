@@ -138,7 +138,7 @@ def test_the_published_number_of_parameters(make: Callable[[], nn.Module], count
 
 @pytest.mark.parametrize("bottleneck", [False, True])
 def test_a_resnet_computes_what_that_of_transformers_computes(bottleneck: bool) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the extra `text` is not installed")
     widths, expansion = [8, 16], 4 if bottleneck else 1
     config = transformers.ResNetConfig(
         embedding_size=8,
@@ -154,7 +154,7 @@ def test_a_resnet_computes_what_that_of_transformers_computes(bottleneck: bool) 
 
 
 def test_a_convnext_computes_what_that_of_transformers_computes() -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the extra `text` is not installed")
     config = transformers.ConvNextConfig(
         hidden_sizes=[8, 16],
         depths=[2, 1],

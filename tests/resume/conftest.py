@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from alchemy.config.load import prepare_cfg
 from alchemy.config.toml_writer import dumps
+from tests.resume.compare import differences
 from tests.resume.parts import config
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +69,18 @@ class Lab:
             assert self.start(folder, **changes) == 0, text_of(folder)
             self._baselines[key] = record_of(folder), dict(self.seen)
         return self._baselines[key]
+
+
+def kill_and_resume(
+    lab: Lab, folder: Path, place: tuple[str, int], changes: dict[str, Any], reference: dict[str, Any]
+) -> list[str]:
+    """Kill a run at a place, resume it, and return how it differs from an uninterrupted run of another config."""
+    baseline, seen = lab.baseline(**reference)
+    assert seen[place[0]] >= place[1]
+    bombs = [[*place, signal.SIGKILL]]
+    assert lab.start(folder, bombs, **changes, checkpoint__asynchronous=False) == -signal.SIGKILL
+    assert lab.resume(folder) == 0, text_of(folder)
+    return differences(baseline, record_of(folder))
 
 
 def record_of(folder: Path) -> Path:

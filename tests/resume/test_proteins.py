@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.resume.compare import differences
-from tests.resume.conftest import Lab, record_of, text_of
+from tests.resume.conftest import Lab, kill_and_resume
 from tests.tasks.proteins import CONVOLUTION, ENCODERS, tagging, variants
 
-KILL, SLOW = signal.SIGKILL, pytest.mark.slow
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +43,4 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 def test_a_killed_training_on_proteins_resumes_exactly(
     lab: Lab, tmp_path: Path, kinds: dict[str, Any], kind: str, place: tuple[str, int]
 ) -> None:
-    baseline, seen = lab.baseline(**kinds[f"{kind[:-1]}0"])
-    assert seen[place[0]] >= place[1]
-    assert lab.start(tmp_path, [[*place, KILL]], **kinds[kind], checkpoint__asynchronous=False) == -KILL
-    assert lab.resume(tmp_path) == 0, text_of(tmp_path)
-    assert differences(baseline, record_of(tmp_path)) == []
+    assert kill_and_resume(lab, tmp_path, place, kinds[kind], kinds[f"{kind[:-1]}0"]) == []

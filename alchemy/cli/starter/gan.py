@@ -57,7 +57,7 @@ def gan_project(folder: Path, data: list[str]) -> dict[str, str]:
     # a JSON string is also a TOML string
     config = files["train.toml"].replace('"{{name}}"', json.dumps(name, ensure_ascii=False).replace(MARK, ESCAPED))
     if data:
-        config = _use_images(config, find_images(data, folder))
+        config = _use_images(config, detect_images(data, folder))
     else:
         files["README.md"] = files["README.md"].replace("{{name}}", name)
     return files | {"train.toml": config}
@@ -74,7 +74,7 @@ def _use_images(config: str, images: Images) -> str:
     return re.sub(r"(?m)^num_training_steps = \d+", "num_training_steps = 5000", config)
 
 
-def find_images(data: list[str], folder: Path) -> Images:
+def detect_images(data: list[str], folder: Path) -> Images:
     """Return how to read the images below a path, relative to the project."""
     if len(data) > 1:
         raise AlchemyError(f"--data has {len(data)} paths, but a GAN reads one", hint=HINT)

@@ -14,9 +14,8 @@ from alchemy.data.messages import in_short
 from alchemy.data.sniff.finding import relative_path
 from alchemy.data.sniff.names import split_of
 from alchemy.errors import AlchemyError
-from alchemy.images.read_image import IGNORED_PIXEL, check_image, read_image, read_mask
+from alchemy.images.read_image import IGNORED_PIXEL, SUFFIXES, check_image, read_image, read_mask
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 IMAGES = ("images", "image", "imgs", "img")
 MASKS = ("masks", "mask", "labels", "label", "annotations", "segmentation")
 SAMPLED = 200  # files that are opened to detect sizes and values

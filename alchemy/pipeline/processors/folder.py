@@ -9,14 +9,14 @@ from alchemy.constraints import FiniteFloat, PositiveInt
 from alchemy.data.messages import in_short
 from alchemy.data.tables import OnBad
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.images.read_image import SUFFIXES
 from alchemy.optional_packages import import_package
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.image_files import (
-    SUFFIXES,
     Check,
     ImageReader,
-    check_files,
     check_folder,
+    check_images,
     files_below,
     lower_all,
 )
@@ -58,7 +58,7 @@ class ImageFolder(LstDataPipeline):
         known = LabelNames([folder.name for folder in folders] if labels is None else read_labels(labels).names)
         self.labels = known.names
         samples = [sample for folder in folders for sample in self._samples(folder, known)]
-        sound = check_files(check_samples(self, samples, [path]), lambda sample: sample["file"], check, bad, self.path)
+        sound = check_images(check_samples(self, samples, [path]), lambda sample: sample["file"], check, bad, self.path)
         self.samples = check_samples(self, [sample for sample, _ in sound], [path])
         self.gives = fields_of(self[0])
         keep_labels(self.labels, "label_id")

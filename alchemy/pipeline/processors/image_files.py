@@ -17,7 +17,6 @@ from alchemy.pipeline.processors.idx import scale_image
 
 T = TypeVar("T")
 Check = Literal["headers", "pixels", "none"]
-SUFFIXES = [".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class ImageReader:
         return scale_image(image) if self.scale else image
 
 
-def check_files(
+def check_images(
     items: Sequence[T], file_of: Callable[[T], str], check: Check, bad: str, what: str
 ) -> list[tuple[T, tuple[int, int]]]:
     """Return the items with the sizes of their images; raise for a damaged file, or with `bad = "skip"`, skip it."""

@@ -15,15 +15,14 @@ from alchemy.data.messages import in_short
 from alchemy.data.tables import OnBad
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.images.mask_classes import MaskClasses
-from alchemy.images.read_image import IGNORED_PIXEL, read_mask
+from alchemy.images.read_image import IGNORED_PIXEL, SUFFIXES, read_mask
 from alchemy.optional_packages import import_package
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.image_files import (
-    SUFFIXES,
     Check,
     ImageReader,
-    check_files,
     check_folder,
+    check_images,
     files_below,
     lower_all,
 )
@@ -96,8 +95,8 @@ class ImageMasks(LstDataPipeline):
         return [(images[name], masks[f"{name}{self.mask_suffix}"]) for name in wanted]
 
     def _check_pairs(self, pairs: list[tuple[str, str]], check: Check, bad: OnBad) -> list[tuple[str, str]]:
-        found = check_files(pairs, lambda pair: pair[0], check, bad, self.path)
-        whole = check_files(found, lambda item: item[0][1], check, bad, self.mask_path)
+        found = check_images(pairs, lambda pair: pair[0], check, bad, self.path)
+        whole = check_images(found, lambda item: item[0][1], check, bad, self.mask_path)
         for ((image, mask), first), second in whole:
             _check_sizes(image, mask, first, second)
         kept = [pair for (pair, _), _ in whole]
