@@ -32,6 +32,7 @@ KINDS: dict[str, Any] = {
     "RandomAffine": ({"degrees": 9, "shift": 0.2, "scale": (0.7, 1.2), "shear": 8}, (12, 12), True),
     "ElasticDeform": ({"pixels": 3, "points": 4}, (12, 12), True),
     "ColorJitter": ({"brightness": 0.4, "contrast": 0.3, "saturation": 0.5}, (12, 12), False),
+    "Autocontrast": ({"cut": 0.1}, (12, 12), False),
     "RandomErase": ({"p": 0.7}, (12, 12), False),
 }
 each = pytest.mark.parametrize("kind", KINDS)
@@ -151,6 +152,18 @@ def test_brightness_contrast_and_saturation_have_their_meaning():
     assert abs(level - 1).max() < 0.01 and contrast.min() < 0.75 and contrast.max() > 1.25
     gray = np.repeat(images[..., :1], 3, axis=3)
     assert same(transforms.ColorJitter(saturation=1.0)(ImageBatch(gray), Draws(1, range(64))).images, gray)
+
+
+def test_autocontrast_scales_each_image_to_the_whole_range():
+    images = make_images(3, 20, 20, 3)
+    dim = images // np.array([4, 8, 16], np.uint8)[:, None, None, None] + 7
+    dim[0, 0, 0], images[2] = 255, 9  # a bright spot, and an image of one value
+    dim[2] = 9
+    out = transforms.Autocontrast(cut=0.01)(ImageBatch(dim), Draws(1, range(3))).images
+    assert abs(out[:2].astype(int) - images[:2])[:, 1:].max() < 20 and same(out[2], dim[2])
+    assert out[:2].min() == 0 and out[:2].max() == 255
+    ratios = transforms.Autocontrast()(ImageBatch(dim.astype(np.float32)), Draws(1, range(3))).images
+    assert ratios.dtype == np.float32 and ratios[:2].min() == 0 and ratios[:2].max() == 1
 
 
 @settings(max_examples=50, deadline=None)

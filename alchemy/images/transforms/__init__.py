@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from alchemy.images.transforms.base import ImageBatch, ImageTransform
-from alchemy.images.transforms.color import ColorJitter, RandomErase
+from alchemy.images.transforms.color import Autocontrast, ColorJitter, RandomErase
 from alchemy.images.transforms.crops import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
 from alchemy.images.transforms.warps import ElasticDeform, RandomAffine, RandomFlip, RandomRotate
 
 __all__ = [
+    "Autocontrast",
     "CenterCrop",
     "ColorJitter",
     "ElasticDeform",

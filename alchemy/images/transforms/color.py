@@ -1,10 +1,12 @@
-"""Transforms that change pixel values: brightness, contrast, saturation and erased parts; masks stay unchanged."""
+"""Transforms that change pixel values, such as contrast, saturation and erased parts; masks stay unchanged."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
-from alchemy.constraints import Fraction, PositiveFloat
+from alchemy.constraints import Fraction, Ge, Lt, PositiveFloat
 from alchemy.images.draws import Draws
 from alchemy.images.resample import to_dtype
 from alchemy.images.transforms.base import ImageBatch, ImageTransform, check_range, random_box
@@ -43,6 +45,31 @@ class ColorJitter(ImageTransform):
         if self.brightness:
             values *= brightness
         return ImageBatch(to_dtype(values, images.dtype), batch.masks)
+
+
+@ImageTransform.register()
+class Autocontrast(ImageTransform):
+    """Scales the values of each image so that its darkest pixels become 0 and its brightest ones the largest value.
+
+    The share `cut` of the values is clipped at each end, so that a few bright spots do not determine the scale. The
+    channels of an image are scaled together. An image of one value stays as it is.
+
+    >>> image = np.array([[[[10], [20]], [[15], [11]]]], np.uint8)
+    >>> np.asarray(Autocontrast(cut=0.0)(ImageBatch(image), Draws(1, range(1))).images)[0, ..., 0].tolist()
+    [[0, 255], [128, 26]]
+    """
+
+    def __init__(self, *, cut: Annotated[float, Ge(0), Lt(0.5)] = 0.01) -> None:
+        self.cut = cut
+
+    def apply(self, batch: ImageBatch, drawn_BK: np.ndarray) -> ImageBatch:
+        images = np.asarray(batch.images)
+        top = np.iinfo(images.dtype).max if images.dtype.kind == "u" else 1
+        ends = np.quantile(images.reshape(len(images), -1), [self.cut, 1 - self.cut], axis=1, method="nearest")
+        low, high = ends.astype(np.float32)[..., None, None, None]
+        flat = high <= low
+        values = (images - np.where(flat, 0, low)) * np.where(flat, 1, top / np.where(flat, 1, high - low))
+        return ImageBatch(to_dtype(values.clip(0, top), images.dtype), batch.masks)
 
 
 @ImageTransform.register()
