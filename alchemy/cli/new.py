@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   alchemy new names --kind ner --data train.txt dev.txt test.txt
   alchemy new en-de --kind translation --data train.en train.de
   alchemy new photos --kind image --data photos
+  alchemy new digits --kind image --data mnist
   alchemy new digits --kind gan --data mnist"""
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -45,7 +46,7 @@ KINDS = {
 COLUMNS = {
     "text": ("text", "pairs"),
     "pair": ("pairs",),
-    "label": ("text", "pairs", "points"),
+    "label": ("text", "pairs", "points", "image"),
     "source": ("translation",),
     "target": ("translation",),
 }
@@ -118,7 +119,7 @@ def _start_images(args: argparse.Namespace, kind: str, folder: Path) -> int:
     _check_free(folder, ["train.toml", *files, *([] if args.data else ["data"])], force=args.force)
     if not args.data:
         _write_images(folder, list(image_files(kind)))
-    found = inspect_images(kind, args.data or [str(folder / "data")], folder)
+    found = inspect_images(kind, args.data or [str(folder / "data")], folder, args.label)
     if kind == "segmentation" and not args.data:
         found.task["labels"] = list(CLASSES)
     print(printable("\n".join(found.shown)))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, NonNegativeInt, NotEmpty, PositiveInt
 from alchemy.data.files import check_file, read_lines
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, BadSample
 from alchemy.models.windowing import Whole
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.position_embeddings import waves
@@ -276,11 +276,11 @@ class Substitutions(Encoder):
         return States(states_BTF, rows.real_BT, states_BTF.sum(1))
 
     def _check_lengths(self, rows: Rows) -> None:
-        wrong = next((size for size in rows.lengths_B.tolist() if size != self.longest), None)
-        if wrong is not None:
-            hint = "remove such sequences, or align them with the reference"
-            text = f"a sequence has {wrong} residues, but the reference has {self.longest}"
-            raise AlchemyError(text, section="model.encoder", hint=hint)
+        for row, size in enumerate(rows.lengths_B.tolist()):
+            if size != self.longest:
+                hint = "remove such sequences, or align them with the reference"
+                text = f"a sequence has {size} residues, but the reference has {self.longest}"
+                raise BadSample(text, row=row, section="model.encoder", hint=hint)
 
 
 def _hash_bigrams(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:

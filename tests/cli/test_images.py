@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 from alchemy.cli import main
 from alchemy.cli.starter.image_samples import SIZES, image_files
 from alchemy.config.toml_writer import dumps
+from tests.idx_files import write_idx
 from tests.tasks.pictures import Trained, config, draw_labels, draw_masks, save, train_both
 
 KINDS = ("image", "segmentation")
@@ -91,6 +93,43 @@ def test_the_layout_of_folders_is_detected(layout: str, lines: list[str], capsys
     for line in lines:
         assert line in text
     assert main(["check", "demo/train.toml"]) == 0 or "relative" in capsys.readouterr().out
+
+
+def test_idx_files_are_detected(capsys: pytest.CaptureFixture[str]) -> None:
+    write_idx(Path("mnist"))
+    assert main(["new", "demo", "--data", "mnist"]) == 0
+    assert "mnist/train-images-idx3-ubyte.gz: 512 images of 28 x 28 pixels" in capsys.readouterr().out
+    text = Path("demo", "train.toml").read_text()
+    label_path = 'label_path = "../mnist/t10k-labels-idx1-ubyte.gz"'
+    assert f'test = {{ path = "../mnist/t10k-images-idx3-ubyte.gz", {label_path} }}' in text
+    assert 'processor = "IdxImages"' in text and 'mode = "L"' in text and "RandomFlip" not in text
+    with contextlib.chdir("demo"):
+        assert main(["check", "--strict", "train.toml"]) == 0
+    Path("mnist/train-images-idx3-ubyte.gz").write_bytes(b"")
+    assert main(["new", "other", "--data", "mnist"]) == 2
+    assert "is not an idx file of gray images" in capsys.readouterr().err
+
+
+def test_tables_of_image_files_are_detected(capsys: pytest.CaptureFixture[str]) -> None:
+    files = sorted(draw_labels(Path("pets")).rglob("*.png"))
+    rows = [f"{n};{file.relative_to('pets').as_posix()};{file.parent.name};{n % 4}\n" for n, file in enumerate(files)]
+    Path("pets", "train.csv").write_text("id;picture;species;age\n" + "".join(rows))
+    Path("pets", "test.csv").write_text("id;image;species;age\n" + "".join(rows[::5]))
+    assert main(["new", "demo", "--kind", "image", "--data", "pets/train.csv", "pets/test.csv"]) == 0
+    assert "pets/train.csv: 24 images, 3 labels: dark 8, left 8, right 8" in capsys.readouterr().out
+    text = Path("demo", "train.toml").read_text()
+    assert 'test = { path = "../pets/test.csv", file = "image" }' in text
+    for line in ('train = { path = "../pets/train.csv" }', "dev = 0.1", 'file = "picture"', 'label = "species"'):
+        assert line in text
+    with contextlib.chdir("demo"):
+        assert main(["check", "--strict", "train.toml"]) == 0
+    words = ["new", "other", "--kind", "image", "--data", "pets/train.csv", "--label"]
+    assert main([*words, "age"]) == 0 and 'label = "age"' in Path("other", "train.toml").read_text()
+    assert main([*words, "size", "--force"]) == 2
+    assert "pets/train.csv has no column 'size' (--label)" in capsys.readouterr().err
+    Path("alone.csv").write_text("picture,label\n" + "".join(f"{n}.png,{n % 2}\n" for n in range(9)))
+    assert main(["new", "third", "--kind", "image", "--data", "alone.csv"]) == 2
+    assert "no column of alone.csv has the paths of existing images" in capsys.readouterr().err
 
 
 def test_folders_without_labels_or_masks_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

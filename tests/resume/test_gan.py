@@ -1,4 +1,4 @@
-"""The GAN that `alchemy new --kind gan` writes resumes exactly: two networks, spectral norms, an average, pictures."""
+"""The GAN that `alchemy new --kind gan` writes resumes exactly: two networks, an average, pictures."""
 
 from __future__ import annotations
 

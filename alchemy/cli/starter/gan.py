@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from alchemy.cli.starter.image_lists import idx_shape
 from alchemy.config.references import ESCAPED, MARK
 from alchemy.config.toml_writer import format_inline
-from alchemy.data.files import open_bytes, readable
 from alchemy.data.sniff.finding import relative_path
 from alchemy.errors import AlchemyError
 
@@ -94,11 +94,7 @@ def detect_images(data: list[str], folder: Path) -> Images:
 
 def _idx_side(path: Path) -> int:
     """Return the height of the images in an idx file, which must be that of the generator."""
-    with readable(path, 1), open_bytes(path) as file:
-        head = file.read(16)
-    if len(head) < 16 or head[:4] != b"\0\0\x08\x03":
-        raise AlchemyError(f"{path} is not an idx file of gray images", hint=HINT)
-    height, width = (int.from_bytes(head[begin : begin + 4], "big") for begin in (8, 12))
+    _, height, width = idx_shape(path, HINT)
     if height != width or height % 4:
         hint = "resize them: their height and width must be equal and a multiple of 4"
         raise AlchemyError(f"the images in {path} have {height} x {width} pixels", hint=hint)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from alchemy.cli.starter.image_lists import find_idx, idx_shape, read_idx_splits, read_tables
 from alchemy.config.references import ESCAPED, MARK
 from alchemy.config.toml_writer import format_inline
 from alchemy.data.messages import in_short
@@ -23,7 +24,8 @@ LARGEST = {"image": 128, "segmentation": 256}  # the side of images if sizes dif
 FEW = 1000  # with fewer images, small batches give enough updates
 SPLITS = ("train", "dev", "test")
 LAYOUTS = {
-    "image": "one folder of images for each label, directly or in train, dev and test folders",
+    "image": "one folder of images for each label, directly or in train, dev and test folders; "
+    "idx files with the names of those of MNIST; or a table with the path and label of each image",
     "segmentation": "a folder `images` and a folder `masks`, directly or in train, dev and test folders",
 }
 
@@ -43,28 +45,36 @@ def guess_kind(paths: Sequence[str]) -> str:
     folder = Path(paths[0])
     if len(paths) != 1 or not folder.is_dir():
         return ""
+    if find_idx(folder):
+        return "image"
     base = _split_folders(folder).get("train", folder)
     if _pick(base, IMAGES) is not None and _pick(base, MASKS) is not None:
         return "segmentation"
     return "image" if any(any(_images_in(label)) for label in _folders(base)) else ""
 
 
-def inspect_images(kind: str, paths: Sequence[str], folder: Path) -> ImageData:
-    """Detect the splits, labels and sizes of the images; paths become relative to the project `folder`."""
-    root = Path(paths[0])
-    if len(paths) != 1 or not root.is_dir():
+def inspect_images(kind: str, paths: Sequence[str], folder: Path, label: str = "") -> ImageData:
+    """Detect the splits, labels and sizes of the images; paths become relative to the project `folder`.
+
+    `label` is the column of the labels in a table.
+    """
+    root, found = Path(paths[0]), ImageData()
+    if kind == "image" and (pairs := find_idx(root)):
+        _use_idx(found, pairs, folder)
+    elif kind == "image" and (len(paths) > 1 or root.is_file()):
+        found.data, files, line = read_tables(paths, label, folder)
+        found.data["processor"] = "ImageTable"
+        found.shown.append(line)
+        _use_files(found, kind, files, {}, folder)
+    elif len(paths) == 1 and root.is_dir():
+        named = _split_folders(root) or {"train": root}
+        files = (_find_labels if kind == "image" else _find_masks)(found, named, folder)
+        _use_files(found, kind, files, named, folder)
+    else:
         raise AlchemyError(f"--data must be one folder for --kind {kind}", hint=f"expected {LAYOUTS[kind]}")
-    splits = _split_folders(root)
-    found = ImageData()
-    named = splits or {"train": root}
-    files = (_find_labels if kind == "image" else _find_masks)(found, named, folder)
     held = [split for split in ("dev", "test") if split not in found.data]
     found.data |= dict.fromkeys(held if "dev" in held else [], 0.1)
     found.data = {key: found.data[key] for key in sorted(found.data, key=_place)}
-    if kind == "image" and len(files) < FEW:
-        found.data["batch_size"] = 16
-    _find_sizes(found, kind, files)
-    found.example = relative_path(_example(files, named), folder)
     return found
 
 
@@ -92,11 +102,25 @@ def next_commands(found: ImageData) -> list[str]:
     return [
         "alchemy check train.toml",
         f"alchemy run train.toml{' --test' if tested else ''}",
-        f"alchemy predict latest --file {shlex.quote(found.example)}",
+        f"alchemy predict latest {f'--file {shlex.quote(found.example)}' if found.example else '--split dev'}",
     ]
 
 
 # -- detection
+def _use_idx(found: ImageData, files: dict[str, tuple[Path, Path]], folder: Path) -> None:
+    count, height, width = idx_shape(files["train"][0], f"expected {LAYOUTS['image']}")
+    found.shown.append(f"{files['train'][0]}: {count:,} images of {height} x {width} pixels")
+    found.task |= {"mode": "L", "augment": [{"type": "RandomCrop", "pad": 2}]}  # a mirrored digit is not a digit
+    found.data |= {"processor": "IdxImages", **read_idx_splits(files, folder)}
+
+
+def _use_files(found: ImageData, kind: str, files: list[Path], named: dict[str, Path], folder: Path) -> None:
+    if kind == "image" and len(files) < FEW:
+        found.data["batch_size"] = 16
+    _find_sizes(found, kind, files)
+    found.example = relative_path(_example(files, named), folder)
+
+
 def _find_labels(found: ImageData, named: dict[str, Path], folder: Path) -> list[Path]:
     base = named["train"]
     labels = {label.name: sum(1 for _ in _images_in(label)) for label in _folders(base)}

@@ -59,7 +59,7 @@ class Autocontrast(ImageTransform):
     [[0, 255], [128, 26]]
     """
 
-    def __init__(self, *, cut: Annotated[float, Ge(0), Lt(0.5)] = 0.01) -> None:
+    def __init__(self, *, cut: Annotated[float, Ge(0), Lt(0.5)] = 0.001) -> None:
         self.cut = cut
 
     def apply(self, batch: ImageBatch, drawn_BK: np.ndarray) -> ImageBatch:

@@ -1,14 +1,14 @@
 """A GAN: the model with its two losses, and the task that alternates the updates of its two networks."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu, softplus
+from torch.nn.functional import softplus
 
 from alchemy import AlchemyModel, AlchemyTask
-from alchemy.constraints import PositiveInt
+from alchemy.constraints import NonNegativeFloat, PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.loss_observer import Loss
 from src.nets import Discriminator, Generator
@@ -19,7 +19,8 @@ class Gan(AlchemyModel):
     """A generator and a discriminator of images of `size` x `size` pixels.
 
     `noise` is the number of inputs of the generator and must be that of the `Noise` pipe. `width` is the number of
-    channels of the large feature maps. `loss` is "hinge" or "logistic", the original, non-saturating loss.
+    channels of the large feature maps. The losses are the original, non-saturating ones. `penalty` weights the squared
+    gradient of the discriminator at real images (R1, Mescheder et al. 2018), without which the training may diverge.
     """
 
     def __init__(
@@ -29,13 +30,13 @@ class Gan(AlchemyModel):
         channels: PositiveInt = 1,
         noise: PositiveInt = 64,
         width: PositiveInt = 64,
-        loss: Literal["hinge", "logistic"] = "hinge",
+        penalty: NonNegativeFloat = 0.1,
     ) -> None:
         super().__init__()
         if size % 4 or width % 8:
             text = f"size = {size} and width = {width}, expected multiples of 4 and 8"
             raise AlchemyError(text, section="model", hint="add the transform Resize or Pad to the images")
-        self.kind = loss
+        self.penalty = penalty
         self.model = nn.ModuleDict(
             {
                 "generator": Generator(noise=noise, width=width, size=size, channels=channels),
@@ -52,12 +53,12 @@ class Gan(AlchemyModel):
     ) -> tuple[Tensor, int]:
         judge, fake, count = self.module["discriminator"], outputs["sample"], len(outputs["sample"])
         if player == "generator":
-            fooled_B = judge(fake)
-            return (-fooled_B if self.kind == "hinge" else softplus(-fooled_B)).sum(), count
-        real_B, fake_B = judge(torch.cat([batch["image"], fake.detach()])).split(count)
-        if self.kind == "hinge":
-            return relu(1 - real_B).sum() + relu(1 + fake_B).sum(), count
-        return softplus(-real_B).sum() + softplus(fake_B).sum(), count
+            return softplus(-judge(fake)).sum(), count
+        real = batch["image"].detach().requires_grad_()
+        real_B, fake_B = judge(real), judge(fake.detach())
+        (slope,) = torch.autograd.grad(real_B.sum(), real, create_graph=True)
+        loss = softplus(-real_B).sum() + softplus(fake_B).sum() + self.penalty / 2 * slope.square().sum()
+        return loss, count
 
 
 @AlchemyTask.register()

@@ -2,13 +2,15 @@
 
 # B batch, Z noise, C channels, H height, W width
 
+from itertools import pairwise
+from math import ceil
+
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import register_parametrization
 
 
 class Generator(nn.Module):
-    """Noise to images with values from -1 to 1: a linear layer and two transposed convolutions.
+    """Noise to images with values from -1 to 1, in two stages that double the size.
 
     Group normalization is used because it treats each image separately. With batch normalization, an update would
     depend on how its batch is divided among processes.
@@ -19,11 +21,13 @@ class Generator(nn.Module):
         self.start = nn.Linear(noise, 2 * width * (size // 4) ** 2)
         self.shape = (2 * width, size // 4, size // 4)
         self.layers = nn.Sequential(
-            nn.GroupNorm(2 * width // 8, 2 * width),
-            nn.ReLU(),
+            *normalize(2 * width),
+            nn.Conv2d(2 * width, 2 * width, 3, padding=1),
+            *normalize(2 * width),
             nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1),
-            nn.GroupNorm(width // 8, width),
-            nn.ReLU(),
+            *normalize(width),
+            nn.Conv2d(width, width, 3, padding=1),
+            *normalize(width),
             nn.ConvTranspose2d(width, channels, 4, stride=2, padding=1),
             nn.Tanh(),
         )
@@ -34,42 +38,20 @@ class Generator(nn.Module):
         return image_BCHW
 
 
-class Spectral(nn.Module):
-    """Divides a weight by its largest singular value.
-
-    It is computed exactly. The power iteration of `torch.nn.utils.parametrizations.spectral_norm` takes less time, but
-    advances in every forward pass, so that an update would depend on how its batch is divided into steps.
-    """
-
-    def forward(self, weight: Tensor) -> Tensor:
-        rows = weight.flatten(1)
-        normalized: Tensor = weight / torch.linalg.eigvalsh(rows @ rows.T)[-1].sqrt()
-        return normalized
-
-
-def normalize(layer: nn.Module) -> nn.Module:
-    """Return the layer with spectral normalization of its weight."""
-    register_parametrization(layer, "weight", Spectral())
-    return layer
+def normalize(channels: int) -> tuple[nn.Module, nn.Module]:
+    """Return a normalization of groups of eight channels, and an activation."""
+    return nn.GroupNorm(channels // 8, channels), nn.ReLU()
 
 
 class Discriminator(nn.Module):
-    """Images to one number each, which is large for real images.
-
-    Spectral normalization keeps the Lipschitz constant of every layer near 1, so that the discriminator cannot become
-    so certain that the generator no longer learns from it.
-    """
+    """Images to one number each, which is large for real images: three convolutions that halve the size."""
 
     def __init__(self, *, width: int, size: int, channels: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            normalize(nn.Conv2d(channels, width, 4, stride=2, padding=1)),
-            nn.LeakyReLU(0.1),
-            normalize(nn.Conv2d(width, 2 * width, 4, stride=2, padding=1)),
-            nn.LeakyReLU(0.1),
-            nn.Flatten(),
-            normalize(nn.Linear(2 * width * (size // 4) ** 2, 1)),
-        )
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise((channels, width, 2 * width, 4 * width)):
+            layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.LeakyReLU(0.2)]
+        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * width * ceil(size / 8) ** 2, 1))
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
         score_B: Tensor = self.layers(image_BCHW.contiguous(memory_format=torch.channels_last))[:, 0]
