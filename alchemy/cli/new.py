@@ -26,7 +26,6 @@ EXAMPLES = """examples:
   alchemy new names --kind ner --data train.txt dev.txt test.txt
   alchemy new en-de --kind translation --data train.en train.de
   alchemy new photos --kind image --data photos
-  alchemy new digits --kind image --data mnist
   alchemy new digits --kind gan --data mnist"""
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -55,7 +54,7 @@ COLUMNS = {
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("project", metavar="PROJECT", help="folder to create or write to")
     # extra arguments: most likely data files passed without --data
-    parser.add_argument("left_over", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("left_over", nargs="*", default=[], help=argparse.SUPPRESS)
     text = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser.add_argument(
         "--kind", choices=list(KINDS), help=f"{text} (default: detected from the files; points without --data)"

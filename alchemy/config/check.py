@@ -19,6 +19,7 @@ from alchemy.config.known_tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUN
 from alchemy.config.part_slots import MOST_PROBLEMS, Layout, collect_slots
 from alchemy.config.part_source import Sources
 from alchemy.config.secrets import missing_secrets
+from alchemy.config.splits import SECTION
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, closest, did_you_mean
@@ -170,7 +171,7 @@ def _check_required_split(layout: Layout, role: str, split: str) -> Iterator[Pro
     task = layout.at("task")
     if split in layout.splits or task is None or task.part is None:  # an unknown task may read [task.data]
         return
-    if find_misspelled_data(task):
+    if find_misspelled_data(task) or _has_unreadable_data(layout):
         return
     itself = task is not None and task.part is not None and not task.part.ours and "_datasets" in task.part.words
     near = did_you_mean(split, layout.splits)
@@ -178,6 +179,11 @@ def _check_required_split(layout: Layout, role: str, split: str) -> Iterator[Pro
     ready = task.part.attribute("processor") is not None
     hint = near or (f'write {split} = "data/{split}.csv" in [task.data]' if ready else f"add [task.datasets.{split}]")
     yield Problem(f"{role} needs the dataset [task.datasets.{split}]", place, "task", hint, error=not itself)
+
+
+def _has_unreadable_data(layout: Layout) -> bool:
+    """Return whether an error in `[task.data]`, reported already, is the reason that there are no splits."""
+    return not layout.splits and any(note.error and note.section == SECTION for note in layout.doc.notes)
 
 
 def _check_script_parts(layout: Layout) -> Iterator[Problem]:

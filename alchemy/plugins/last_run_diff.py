@@ -56,8 +56,8 @@ def _shorten(changes: str) -> str:
     return f"{', '.join(names[:NAMES])}{more} changed"
 
 
-def _run_key(info: dict[str, Any]) -> tuple[str, str]:
-    return info["cfg_hash"], info["code_hash"]
+def _run_key(info: dict[str, Any]) -> tuple[str, int | None, str]:
+    return info["cfg_hash"], info.get("seed"), info["code_hash"]
 
 
 def _diff_configs(other: Path, cfg: Document) -> str | None:

@@ -49,6 +49,7 @@ def test_help_of_a_command_by_word(capsys):
         (["check", "a.toml", "--device", "-2"], "invalid device '-2'"),
         (["run", "a.toml", "--user-dir", "nope"], "argument --user-dir: 'nope' does not exist"),
         (["parts", "--user-dir", "/dev/null"], "argument --user-dir: '/dev/null' is not a folder"),
+        (["new", "--kind", "image"], "the following arguments are required: PROJECT; see 'alchemy new --help'"),
         (["new", ""], "the project name is empty; run 'alchemy new demo'"),
         (["run", "a.toml", "--seeds", "1;2"], "expected integers such as 1,2,3, got '1;2'"),
         (["run", "a.toml", "--task-per-device", "0"], "--task-per-device must be at least 1"),

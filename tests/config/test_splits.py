@@ -132,6 +132,21 @@ def test_a_mistake_is_reported_once_at_its_line(load, body, line, message):
     assert [(p.where, p.section) for p in problems] == [(f"f.toml:{FIRST + line}", "task.data")]
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            'processor = "TextClasification"\ntrain = "train.csv"\ndev = 0.1\n',
+            "no data pipe 'TextClasification'; did you",
+        ),
+        ('text = "title"\n', "no files are given"),
+    ],
+)
+def test_data_that_cannot_be_read_is_not_reported_as_missing_too(load, body, message):
+    (problem,) = check(load(body))
+    assert message in str(problem)
+
+
 def test_a_task_without_a_processor(load, tmp_path):
     problems = check(load('train = "train.csv"\n', task="alchemy.task.DefaultTask"))
     assert any("DefaultTask does not define how to read the files; add processor" in str(p) for p in problems)

@@ -110,6 +110,17 @@ def test_a_run_says_what_differs_from_the_last_one_and_warns_of_an_equal_one(tmp
     assert "since the last run with this tag" in other and "Seeding" in other and "code: the same" in other
 
 
+def test_runs_that_draw_different_seeds_are_not_equal(tmp_path: Path) -> None:
+    SEEN["do"] = lambda: None
+    plugins = [plugin("FileLogger", log_dir=str(tmp_path))]
+    cfg = {"tag": "drawn", "runner": f"{Look.__module__}.Look", "plugins": plugins}
+    run([cfg], device=[-1], raise_errors=True)
+    (result,) = run([cfg], device=[-1], raise_errors=True)
+    assert result.record_dir is not None
+    log = (result.record_dir / "run.log").read_text()
+    assert "since the last run with this tag" in log and "has finished with the same" not in log
+
+
 def test_a_test_is_compared_with_tests_and_a_training_with_trainings(tmp_path: Path) -> None:
     (tmp_path / "cfg.toml").write_text(dumps(config(tmp_path / "records")))
     words = [str(tmp_path / "cfg.toml"), "--device", "-1"]
