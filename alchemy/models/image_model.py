@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch.nn.functional as F
@@ -49,7 +50,7 @@ class ImageModel(AlchemyModel):
         *,
         net: Mapping[str, Any],
         freeze: str | Sequence[str],
-        load: str,
+        load: str | Path,
         image: str,
         model_path: str,
         usual_loss: Loss,
@@ -114,7 +115,7 @@ class ImageClassifier(ImageModel):
         *,
         net: dict[str, Any] = {"type": "alchemy.nn.convnet.SmallCNN"},
         freeze: str | Sequence[str] = (),
-        load: str = "",
+        load: str | Path = "",
         label_smoothing: Fraction = 0.0,
         image: str = "image",
         model_path: str = "",
@@ -138,7 +139,7 @@ class Segmenter(ImageModel):
         *,
         net: dict[str, Any] = {"type": "alchemy.nn.unet.UNet"},
         freeze: str | Sequence[str] = (),
-        load: str = "",
+        load: str | Path = "",
         label_smoothing: Fraction = 0.0,
         dice: NonNegativeFloat = 0.0,
         image: str = "image",

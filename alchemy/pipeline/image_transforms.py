@@ -38,7 +38,7 @@ class TransformImages(LstDataPipeline):
     where = where_before
 
     def __init__(
-        self, datapipe: object, *, transforms: list[dict[str, Any] | str], field: str = "image", mask: str = "mask"
+        self, datapipe: object, *, transforms: list[dict[str, Any]], field: str = "image", mask: str = "mask"
     ) -> None:
         super().__init__(check_list(datapipe, "TransformImages"))
         self.transforms, self.field, self.mask = transforms, field, mask

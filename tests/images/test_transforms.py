@@ -33,6 +33,7 @@ KINDS: dict[str, Any] = {
     "ElasticDeform": ({"pixels": 3, "points": 4}, (12, 12), True),
     "ColorJitter": ({"brightness": 0.4, "contrast": 0.3, "saturation": 0.5}, (12, 12), False),
     "Autocontrast": ({"cut": 0.1}, (12, 12), False),
+    "Gamma": ({"gamma": 0.5}, (12, 12), False),
     "RandomErase": ({"p": 0.7}, (12, 12), False),
 }
 each = pytest.mark.parametrize("kind", KINDS)

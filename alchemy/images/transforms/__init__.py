@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alchemy.images.transforms.base import ImageBatch, ImageTransform
-from alchemy.images.transforms.color import Autocontrast, ColorJitter, RandomErase
+from alchemy.images.transforms.color import Autocontrast, ColorJitter, Gamma, RandomErase
 from alchemy.images.transforms.crops import CenterCrop, Pad, RandomCrop, RandomResizedCrop, Resize
 from alchemy.images.transforms.warps import ElasticDeform, RandomAffine, RandomFlip, RandomRotate
 
@@ -12,6 +12,7 @@ __all__ = [
     "CenterCrop",
     "ColorJitter",
     "ElasticDeform",
+    "Gamma",
     "ImageBatch",
     "ImageTransform",
     "Pad",

@@ -64,12 +64,31 @@ class Autocontrast(ImageTransform):
 
     def apply(self, batch: ImageBatch, drawn_BK: np.ndarray) -> ImageBatch:
         images = np.asarray(batch.images)
-        top = np.iinfo(images.dtype).max if images.dtype.kind == "u" else 1
+        top = _largest(images)
         ends = np.quantile(images.reshape(len(images), -1), [self.cut, 1 - self.cut], axis=1, method="nearest")
         low, high = ends.astype(np.float32)[..., None, None, None]
         flat = high <= low
         values = (images - np.where(flat, 0, low)) * np.where(flat, 1, top / np.where(flat, 1, high - low))
         return ImageBatch(to_dtype(values.clip(0, top), images.dtype), batch.masks)
+
+
+@ImageTransform.register()
+class Gamma(ImageTransform):
+    """Raises pixel values, as fractions of the largest value, to the power of `gamma`; below 1, dark parts get lighter.
+
+    >>> image = np.array([[[[0], [16]], [[64], [255]]]], np.uint8)
+    >>> np.asarray(Gamma(gamma=0.5)(ImageBatch(image), Draws(1, range(1))).images)[0, ..., 0].tolist()
+    [[0, 64], [128, 255]]
+    """
+
+    def __init__(self, *, gamma: PositiveFloat) -> None:
+        self.gamma = gamma
+
+    def apply(self, batch: ImageBatch, drawn_BK: np.ndarray) -> ImageBatch:
+        images = np.asarray(batch.images)
+        top = _largest(images)
+        values = np.maximum(images / np.float32(top), 0) ** np.float32(self.gamma) * np.float32(top)
+        return ImageBatch(to_dtype(values, images.dtype), batch.masks)
 
 
 @ImageTransform.register()
@@ -101,6 +120,11 @@ class RandomErase(ImageTransform):
                 left, top, right, bottom = random_box(box, image.shape, self.area, self.ratio)
                 image[top:bottom, left:right] = self.fill
         return ImageBatch(images, batch.masks)
+
+
+def _largest(images: np.ndarray) -> int:
+    """Return the value of white: 255 for uint8, and 1 for floats."""
+    return np.iinfo(images.dtype).max if images.dtype.kind == "u" else 1
 
 
 def _mean(images: np.ndarray) -> np.ndarray:
