@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from alchemy.config.module_files import LARGEST_SOURCE, Import, Module, Place, locate, read_module, siblings
+from alchemy.config.star_imports import closest_lazy_name, may_bind
 from alchemy.errors import did_you_mean
 from alchemy.optional_packages import EXTRAS, how_to_install
 
@@ -75,10 +76,12 @@ def lookup(
     if isinstance(binding, ast.expr):
         return _resolve_expression(module, binding, roots, trail)
     for star in module.stars:
-        found = lookup(star, name, roots, trail=trail)
+        found = lookup(star, name, roots, trail=trail) if may_bind(star, name, roots) else None
         if isinstance(found, Class):
             return found
     gap = _missing_name(module_name, name, place, module, roots)
+    if gap.reason == "name" and len(trail) == 1 and (meant := closest_lazy_name(module, name, roots)):
+        return Gap("name", gap.message, f"did you mean {meant!r}?")
     # alchemy's lazy packages declare their names under TYPE_CHECKING; other packages may define any name at run time
     hidden = module.dynamic and not module_name.startswith("alchemy.")
     return Gap("unreadable") if hidden and gap.reason == "name" else gap

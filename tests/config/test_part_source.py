@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from alchemy.config import module_files
 from alchemy.config.part_source import Gap, Part, find, look, parts
 
 PROJECT = str(Path(__file__).parent / "project")
@@ -239,3 +240,50 @@ def test_the_hint_lists_what_a_module_defines_or_exports(tmp_path):
     assert gap("nets.Transformer", roots).hint == "it has Shown, Small, build"
     assert gap("pkg.Transformer", roots).hint == "it has Y"
     assert gap("pkg.x.Transformer", roots).hint == "it has Y, C0, C1, C2, C3, C4, C5, C6, ..."
+
+
+LAZY = """
+    from typing import TYPE_CHECKING
+    from .loading import _LazyModule
+    NAMES = ["RuntimeOnly"]
+    if TYPE_CHECKING:
+        from .vit import *
+        from .other import *
+    else:
+        import sys
+        sys.modules[__name__] = _LazyModule(__name__, NAMES)
+"""
+
+
+def test_only_the_star_import_that_contains_a_name_is_parsed(tmp_path):
+    roots = read(
+        tmp_path,
+        big_INIT=LAZY,
+        big_other="class Other: ...\nthis is not Python",
+        big_vit="class ViTNet:\n    def __init__(self, *, width: int): ...\n",
+    )
+    assert [p.name for p in part("big.ViTNet", roots).params] == ["width"]
+
+
+def test_a_misspelled_name_of_a_lazy_package_is_an_error_and_others_may_exist(tmp_path):
+    roots = read(
+        tmp_path,
+        big_INIT=LAZY,
+        big_other="__all__ = ['Tokens']\nclass Hidden: ...\nclass Tokens: ...\n",
+        big_vit="class ViTNet: ...\n",
+    )
+    found = gap("big.VitNet", roots)
+    assert (found.message, found.hint) == ("module 'big' has no 'VitNet'", "did you mean 'ViTNet'?")
+    assert gap("big.Tokns", roots).hint == "did you mean 'Tokens'?"
+    for name in ("RuntimeOnly", "TokensFast", "Hiden", "Unlike"):
+        assert gap(f"big.{name}", roots).reason == "unreadable", name
+
+
+def test_a_class_of_transformers_is_found_without_parsing_the_others():
+    pytest.importorskip("transformers", reason="the extra `text` is not installed")
+    before = set(module_files._read)
+    assert part("transformers.ViTForImageClassification", []).param("config") is not None
+    parsed = [file for file in set(module_files._read) - before if not file.endswith("__init__.py")]
+    assert len(parsed) < 30
+    assert gap("transformers.VitForImageClassification", []).hint == "did you mean 'ViTForImageClassification'?"
+    assert gap("transformers.Mxfp4Config", []).reason == "unreadable"
