@@ -19,6 +19,7 @@ from alchemy.lazy import lazy
 from alchemy.nn.losses import Loss
 from alchemy.nn.param_groups import matches
 from alchemy.nn.partial_load import load_partial
+from alchemy.nn.rename_weights import rename_weights
 from alchemy.nn.weights import load_weights, save_all, unwrap
 from alchemy.registry import Registrable, resolve
 
@@ -262,11 +263,11 @@ class AlchemyModel(Registrable):
         if not file.is_file():
             hint = "set load to a .safetensors file, a file written by torch.save, or a folder with a model.safetensors"
             raise AlchemyError(f"file not found: {file}", section="model", hint=hint)
-        report = load_partial(self.module, load_any_file(file))
+        report = load_partial(self.module, rename_weights(self.module, load_any_file(file)))
         if not report.loaded:
             hint = "is it the file of another architecture?"
             raise AlchemyError(f"no weight in {file} matches the model\n{report}", section="model", hint=hint)
-        logger.info("{}: {}", file, report)
+        report.log(file)
 
     def saved_modules(self) -> dict[str, nn.Module]:
         return {"model": self.module, **{name: loss for name, loss in self.losses().items() if loss.state_dict()}}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
+from loguru import logger
 from torch import Tensor, nn
 
 SHOWN = 8
@@ -20,8 +22,21 @@ class LoadReport:
     unexpected: list[str] = field(default_factory=list)
     reshaped: list[str] = field(default_factory=list)
 
+    @property
+    def total(self) -> int:
+        """The number of tensors in the module."""
+        return len(self.loaded) + len(self.missing) + len(self.reshaped)
+
+    def log(self, file: Path) -> None:
+        """Log the report, as a warning if fewer than half of the tensors were loaded."""
+        if 2 * len(self.loaded) < self.total:
+            text = "{}: fewer than half of the model's tensors match: is it the file of another architecture?\n{}"
+            logger.warning(text, file, self)
+        else:
+            logger.info("{}: {}", file, self)
+
     def __str__(self) -> str:
-        lines = [f"{len(self.loaded)} tensors loaded"]
+        lines = [f"{len(self.loaded)} of {self.total} tensors loaded"]
         for names, text in (
             (self.missing, "unchanged, missing from the file"),
             (self.reshaped, "unchanged, shapes differ"),

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
 from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model, save_model
 from torch import Tensor, nn
@@ -101,7 +100,7 @@ def load_weights(module: nn.Module, file: Path, strict: bool = True, extra: Mapp
         if strict:
             load_model(_tensors_of(module, extra), str(file))
         else:
-            logger.info("{}: {}", file, load_partial(module, load_file(file)))
+            load_partial(module, load_file(file)).log(file)
             module.load_state_dict(extra, strict=False)
     except Exception as error:  # a broken file raises a different error class that is no more informative
         raise AlchemyError(f"{str(file)!r} does not fit {type(module).__name__}: {error}") from error

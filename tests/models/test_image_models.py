@@ -25,7 +25,7 @@ LABELS = ["a", "b", "c"]
 CNN = {"type": "alchemy.nn.convnet.SmallCNN", "widths": [4, 8]}
 GROUP = {**CNN, "norm": "group"}
 UNET = {"type": "alchemy.nn.unet.UNet", "width": 4, "depth": 2, "norm": "group"}
-VIT = {
+VIT: dict[str, Any] = {
     "type": "transformers.ViTForImageClassification",
     "config": {
         "hidden_size": 16,
@@ -282,6 +282,39 @@ def test_matching_weights_of_a_file_are_loaded_and_reported(kind: str, tmp_path:
     report = next(line for line in lines if "tensors loaded" in line)
     assert "1 unchanged, shapes differ: out.weight: saved [9, 8], here [3, 8]" in report
     assert "1 ignored, not in the model: old" in report
+
+
+@pytest.mark.parametrize("net", [VIT, SEGFORMER, CONVNEXT], ids=lambda net: net["type"])
+@pytest.mark.parametrize("kind", ["folder", "file", "record"])
+def test_weights_saved_by_transformers_are_loaded(net: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the extra `text` is not installed")
+    model = {"net": net, **({"mask": True} if net is SEGFORMER else {})}
+    with running(model, channels=3) as run:
+        write = run.model.save if kind == "record" else run.model.module.save_pretrained
+        write(tmp_path)
+        saved = run.model.state_dict()
+    path = tmp_path / "model.safetensors" if kind == "file" else tmp_path
+    more = SimpleNamespace(labels=[*LABELS, "d"], channels=3)
+    with warned("INFO") as lines, running({**model, "load": str(path)}, task=more) as run:
+        own = run.model.state_dict()
+        other = {name for name in own if not torch.equal(own[name], saved[name])}
+    assert len(other) == 2 and all("classifier" in name for name in other)
+    report = next(line for line in lines if "tensors loaded" in line)
+    assert f"{len(own) - 2} of {len(own)} tensors loaded\n2 unchanged, shapes differ: " in report
+    assert "ignored" not in report
+
+
+def test_a_backbone_saved_by_transformers_is_loaded(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="the extra `text` is not installed")
+    backbone = transformers.ViTModel(transformers.ViTConfig(**VIT["config"], num_channels=1))
+    backbone.save_pretrained(tmp_path)
+    with warned("INFO") as lines, running({"net": VIT, "load": str(tmp_path)}) as run:
+        inner = run.model.module.vit.state_dict()
+        number = torch.rand(1)
+    assert all(torch.equal(value, backbone.state_dict()[name]) for name, value in inner.items())
+    with running({"net": VIT}):
+        assert torch.equal(torch.rand(1), number)  # loading draws no random numbers
+    assert any("2 unchanged, missing from the file: classifier.weight, classifier.bias" in line for line in lines)
 
 
 def test_weights_of_the_checkpoint_replace_those_of_load(tmp_path: Path) -> None:
