@@ -71,7 +71,7 @@ class StackImages(CollateFn):
         """Return images [B, H, W] or [B, H, W, C] as [B, H, W, C] with the channels of the mode."""
         if images.dtype != np.uint8:
             text = f"an image has the type {images.dtype}, expected uint8 values from 0 to 255"
-            hint = "omit scale = true, and for more than 8 bits per pixel, set limits = [0, 65535] in the processor"
+            hint = "omit scale = true, and for more than 8 bits per pixel, set limits in [task.data] or the processor"
             raise AlchemyError(text, hint=hint)
         images = images[..., None] if images.ndim == 3 else images
         if images.shape[-1] == 1 and self.mode == "RGB":

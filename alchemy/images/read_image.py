@@ -40,9 +40,7 @@ def read_image(
         if limits is not None and image.mode[0] in "IF":
             image = _to_bytes(image, limits)
         if image.mode[0] in "IF" and mode and mode[0] not in "IF":
-            hint = 'set limits = [0, 65535], the range of its values, to map them to 8 bits, or mode = "" to keep them'
-            text = f"{str(file)!r} has more than 8 bits per pixel, which mode = {mode!r} would clip"
-            raise AlchemyError(text, hint=hint)
+            raise _too_deep(file, np.array(image), mode)
         if mode and image.mode != mode:
             image = image.convert(mode)
         if size is not None:
@@ -135,6 +133,18 @@ def _to_bytes(image: Any, limits: tuple[float, float]) -> Any:
         raise AlchemyError(f"limits = {[low, high]}: the second value must be larger than the first")
     values = (np.array(image).astype(np.float64) - low) * (255 / (high - low))
     return _pillow().fromarray(np.clip(np.rint(values), 0, 255).astype(np.uint8))
+
+
+def _too_deep(file: str | Path, values: np.ndarray, mode: str) -> AlchemyError:
+    text = (
+        f"{str(file)!r} has more than 8 bits per pixel, which mode = {mode!r} would clip: "
+        f"its values range from {values.min()} to {values.max()}"
+    )
+    hint = (
+        "set limits to the range of all images, such as limits = [0, 4095], in [task.data] of an image task, "
+        'otherwise in the processor, which can also keep the values with mode = ""'
+    )
+    return AlchemyError(text, hint=hint)
 
 
 def _explain(file: str | Path, error: Exception) -> AlchemyError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -60,11 +60,7 @@ class TransformImages(LstDataPipeline):
     def _transform(self, samples: list[Any], seed: int, indices: Sequence[int]) -> list[Any]:
         draws = Draws(mix(seed, self.number), indices)
         try:
-            images = self._stack(self.field, samples)
-            gray = images[0].ndim == 2
-            masks = self._stack(self.mask, samples, 2) if self.mask in samples[0] else None
-            batch = ImageBatch(add_channel(images) if gray else images, masks)
-            check_sizes(batch)
+            batch, gray = self._make_batch(samples)
             for transform in self.built:
                 batch = transform(batch, draws)
         except AlchemyError as error:
@@ -75,6 +71,28 @@ class TransformImages(LstDataPipeline):
         if draws.used:
             mark_drawn()
         return self._replace(samples, batch, gray)
+
+    def find_type_change(self, index: int) -> str:
+        """Return which transform changed the type of an image and what it returned, for messages, or ""."""
+        batch, _ = self._make_batch([self.datapipe[index]])
+        draws, found = Draws(mix(current_seed(), self.number), [index]), ""
+        for transform in self.built:
+            before, batch = batch.images[0].dtype, transform(batch, draws)
+            image = batch.images[0]
+            if image.dtype != before:
+                name = _function_name(transform.function if isinstance(transform, _ImageFunction) else transform)
+                low, high = float(image.min()), float(image.max())
+                found = f"{name} returned {image.dtype} values from {low:.4g} to {high:.4g}"
+        return found
+
+    def _make_batch(self, samples: list[Any]) -> tuple[ImageBatch, bool]:
+        """Return the images with channels and their masks, and whether the images had no channels."""
+        images = self._stack(self.field, samples)
+        gray = images[0].ndim == 2
+        masks = self._stack(self.mask, samples, 2) if self.mask in samples[0] else None
+        batch = ImageBatch(add_channel(images) if gray else images, masks)
+        check_sizes(batch)
+        return batch, gray
 
     def _stack(self, name: str, samples: list[Any], axes: int = 0) -> Arrays:
         """Return the arrays of a field, stacked if their sizes are equal."""
@@ -148,9 +166,18 @@ def check_sizes(batch: ImageBatch) -> None:
             raise BadSample(text, row=row, hint="resize both in an earlier pipe")
 
 
+@runtime_checkable
+class _Named(Protocol):
+    """A function or a class, whereas an instance has no name of its own."""
+
+    __module__: str
+    __qualname__: str
+
+
 def _function_name(function: object) -> str:
     inner = function.func if isinstance(function, functools.partial) else function
-    return getattr(inner, "__qualname__", type(inner).__name__)
+    named = inner if isinstance(inner, _Named) else type(inner)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def add_channel(arrays: Arrays) -> Arrays:

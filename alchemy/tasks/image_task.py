@@ -101,6 +101,7 @@ class ImageTask(SupervisedTask):
                 set_current_sample(0, index)
                 try:
                     sample = encoded[index]
+                    _check_type(encoded, index, sample)
                     self.stack([sample])
                     first = first or sample
                     if not any_size and sample["image"].shape != first["image"].shape:
@@ -163,6 +164,15 @@ class ImageTask(SupervisedTask):
         """Return the index of a sample of the batch that is evaluated."""
         samples, place = self.run.progress.evaluated_samples, self._offset + place
         return samples[place] if samples is not None and place < len(samples) else place
+
+
+def _check_type(encoded: Samples, index: int, sample: Mapping[str, Any]) -> None:
+    """Raise if a transform has changed the type of an image."""
+    if not isinstance(encoded, TransformImages) or sample["image"].dtype == np.uint8:
+        return
+    if found := encoded.find_type_change(index):
+        hint = "return uint8; the task divides by 255 and normalizes with `mean` and `std` after the transforms"
+        raise AlchemyError(f"{found}, expected uint8 values from 0 to 255", hint=hint)
 
 
 def split_by_size(batch: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -65,9 +65,8 @@ def test_deep_images_keep_their_values_or_are_mapped_to_bytes(tmp_path):
         file = save(tmp_path / name, RAMP)
         assert read_image(file, mode="").tolist() == RAMP.tolist()
         for mode in ("L", "RGB"):
-            with pytest.raises(
-                AlchemyError, match=rf"{name}' has more than 8 bits per pixel, which mode = '{mode}' wo"
-            ):
+            text = rf"{name}' has more than 8 bits per pixel, which mode = '{mode}' would clip: its values range from "
+            with pytest.raises(AlchemyError, match=rf"{text}0 to 65535; set limits .* in \[task.data\]"):
                 read_image(file, mode=mode)
         assert read_image(file, mode="L", limits=(0, 65535)).tolist() == np.rint(RAMP / 257).tolist()
         assert read_image(file, limits=(0, 1000)).max() == 255

@@ -184,6 +184,53 @@ def test_a_broken_image_is_refused_before_training(tmp_path: Path) -> None:
     refused(cfg, r"3\.png' is not a readable image")
 
 
+def scale_to_one(image: np.ndarray) -> np.ndarray:
+    return np.asarray(image / 255.0)
+
+
+class ScaleTo:
+    def __init__(self, high: float) -> None:
+        self.high = high
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        return (image * (self.high / 255)).astype(np.float32)
+
+
+@pytest.mark.parametrize("key", ["transforms", "augment"])
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        ({"type": f"{__name__}.scale_to_one"}, r"test_images\.scale_to_one returned float64 values from 0 to 0\.2314"),
+        (
+            {"type": f"{__name__}.ScaleTo", "high": 2.0},
+            r"test_images\.ScaleTo returned float32 values from 0 to 0\.4627",
+        ),
+    ],
+)
+def test_a_transform_that_returns_floats_is_named(
+    tmp_path: Path, key: str, transform: dict[str, Any], message: str
+) -> None:
+    flip = {"type": "alchemy.images.transforms.RandomFlip"}
+    cfg = config(tmp_path, "image", **{key: [flip, transform, flip]})
+    refused(cfg, rf"{message}, expected uint8 values from 0 to 255; return uint8")
+
+
+def test_an_image_of_16_bits_is_refused_with_its_range_until_the_data_has_limits(tmp_path: Path) -> None:
+    cfg = config(tmp_path, "image")
+    image = np.full((12, 12), 300, np.uint16)
+    image[0, 0] = 4000
+    save(tmp_path / "d" / "left" / "deep.png", image)
+    refused(
+        cfg, r"deep\.png' has more than 8 bits .* its values range from 300 to 4000; set limits .* in \[task.data\]"
+    )
+    data = {"train": str(tmp_path / "d"), "dev": str(tmp_path / "d"), "limits": [0, 4095], "batch_size": 4}
+    task = {"type": cfg["task"]["type"], "data": data}
+    with ready({**cfg, "task": task}) as run:
+        assert isinstance(run.task, ImageTask)
+        row = run.task.question(str(tmp_path / "d" / "left" / "deep.png"))
+        assert row["image"].max() == round(4000 / 4095 * 255)
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
