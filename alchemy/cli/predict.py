@@ -7,13 +7,12 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
+from alchemy.cli.predict_files import file_inputs
 from alchemy.cli.predict_images import find_images, predict_images, reads_images
 from alchemy.cli.predict_inputs import (
     TEXTS,
@@ -28,11 +27,9 @@ from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
     from alchemy.cli.target import Trained
-    from alchemy.config.tree import Document
     from alchemy.pipeline.output import PredictionFile
 
 FORMATS = ["jsonl", "csv"]
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 EXAMPLES = """examples:
   alchemy predict latest --text "a fine day" --text "rain"
@@ -75,7 +72,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="predict each row of a csv, tsv or jsonl file, or each line of a txt file; or image files and folders",
+        help="predict each row of a csv, tsv or jsonl file, each line of a txt file, or each sequence of a FASTA file; "
+        "or image files and folders",
     )
     add("--to", default="", metavar="DIR", help="folder for the predicted masks of images (default: masks)")
     add(
@@ -147,9 +145,7 @@ def _predict_inputs(args: argparse.Namespace, suffix: str) -> int:
     as_rows = takes_rows(target.document)
     if args.files:
         _check_single(args)
-        blocks: Iterable[Iterator[InputRow]] = [
-            _file_inputs(args, {} if as_rows else _trained_columns(target.document), as_rows)
-        ]
+        blocks: Iterable[Iterator[InputRow]] = [file_inputs(args, target.document, as_rows=as_rows)]
     else:
         blocks = _line_inputs() if args.stdin else [_text_inputs(args.text, args.pair)]
     # on a terminal, a progress bar would be mixed with the printed lines
@@ -250,95 +246,6 @@ def _text_inputs(texts: list[str], pairs: list[str]) -> Iterator[InputRow]:
         raise AlchemyError(f"got {len(texts)} --text but {len(pairs)} --pair", hint="pass one --pair for each --text")
     both = enumerate(zip(texts, pairs), 1)
     return (InputRow(f"--text {place}", dict(zip(TEXTS, two)), two) for place, two in both)
-
-
-def _trained_columns(document: Document) -> dict[str, str]:
-    """Return the text columns named in the training config, keyed by field."""
-    splits = document.table("task").table("datasets")
-    for split in ("test", "dev", "train"):
-        for pipe in splits.table(split).get("pipes") or ():
-            if str(pipe.get("type", "")).endswith(".TextClassification"):
-                return {field: name for field in TEXTS if isinstance(name := pipe.get(field), str) and name}
-    return {}
-
-
-def _file_inputs(args: argparse.Namespace, columns: dict[str, str], as_rows: bool) -> Iterator[InputRow]:
-    """Return the rows of a table or the lines of a text file; `columns` are the text columns of the training data.
-
-    A missing column raises an error before the first prediction, except with `as_rows`, which needs no text column.
-    """
-    from alchemy.data.files import check_file, ending_of
-
-    path = check_file(args.files[0])
-    if ending_of(path) not in ENDINGS:
-        hint = f"use {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-        raise AlchemyError(f"unknown file extension: {path.name!r}", hint=hint)
-    with _hint_options():
-        rows = _read_text_lines(path, args) if ending_of(path) == ".txt" else _read_rows(path, args, columns, as_rows)
-    return _to_inputs(path, rows, args)
-
-
-@contextlib.contextmanager
-def _hint_options() -> Iterator[None]:
-    """Rewrite the hint of a file error to name a command-line option instead of a config key."""
-    try:
-        yield
-    except AlchemyError as error:
-        row, hint = error.problem, error.problem.hint
-        if isinstance(error.__cause__, UnicodeError):
-            hint = re.sub(r'set encoding = "(.+)"', r"pass --encoding \1", hint)
-            hint += "" if "--encoding" in hint else ": --encoding NAME"
-        elif "no column" in row.message:
-            hint += "; use --column to name the text column"
-        raise AlchemyError(row.message, where=row.where, section=row.section, hint=hint) from error.__cause__
-
-
-def _to_inputs(path: Path, rows: Iterator[tuple[int, Any]], args: argparse.Namespace) -> Iterator[InputRow]:
-    line = 0
-    with _hint_options():
-        for line, row in rows:
-            where = f"{path}:{line}"
-            if isinstance(row, Exception):
-                raise AlchemyError(str(row), where=where) from row
-            yield InputRow(where, row, _item(row, args, where))
-    if not line:
-        raise AlchemyError(f"{path} has no rows", hint="is the file empty?")
-
-
-def _read_text_lines(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
-    from alchemy.data.files import read_lines
-
-    if args.column or args.pair:
-        raise AlchemyError(f"{path} is a text file without columns", hint="--column applies to csv, tsv and jsonl")
-    return ((number, {"text": line}) for number, line in read_lines(path, encoding=args.encoding))
-
-
-def _read_rows(
-    path: Path, args: argparse.Namespace, columns: dict[str, str], as_rows: bool
-) -> Iterator[tuple[int, Any]]:
-    from alchemy.data.tables import TableFormat, open_table
-
-    table = open_table(path, TableFormat(encoding=args.encoding))
-    names = table.names or ()
-    text, pair = columns.get("text", "text"), columns.get("pair", "")
-    if not args.column and text != "text" and names and (text in names or "text" not in names):
-        args.column = text
-        args.pair = args.pair or [pair] * bool(pair)
-    if not table.keyed and not as_rows:  # JSON objects may have different keys: each is checked when it is read
-        for column in (args.column or "text", *args.pair):
-            table.cell(column)
-    return ((line, dict(zip(names, row, strict=True)) if isinstance(row, list) else row) for line, row in table.rows)
-
-
-def _item(row: dict[str, Any], args: argparse.Namespace, where: str) -> dict[str, Any]:
-    """Return the input fields: the whole row, or the columns named by options."""
-    columns = {"text": args.column, "pair": next(iter(args.pair), "")}
-    named = {field: column for field, column in columns.items() if column}
-    absent = [column for column in named.values() if column not in row]
-    if absent:
-        raise AlchemyError(f"no column {absent[0]!r}", where=where, hint=f"available: {', '.join(row)}")
-    fields = {} if args.column else row
-    return {**fields, **{field: row[column] for field, column in named.items()}}
 
 
 def _line_inputs() -> Iterator[Iterator[InputRow]]:

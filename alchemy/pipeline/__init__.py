@@ -58,6 +58,11 @@ class DataPipeline(Registrable, Link):
         self.datapipe = datapipe
         _warn_unused(self, kwargs)
 
+    @classmethod
+    def over_questions(cls, table: Mapping[str, Any], questions: Any, *, section: str) -> Any:
+        """Return prediction inputs as a processor with the options in `table` would read them from a file."""
+        return questions
+
     def require_single_source(self) -> None:
         """Unwrap `datapipe` if it is a list or dict with one pipe; raise if it contains several."""
         above = list(self.datapipe.values()) if isinstance(self.datapipe, Mapping) else self.datapipe
@@ -186,13 +191,14 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
 
 
 def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, section: str = "") -> Any:
-    """Apply a split's per-sample pipes to prediction inputs.
+    """Apply a split's processor and per-sample pipes to prediction inputs.
 
     Pipes that only select or reorder samples are skipped. A pipe that may change samples in any other way is
     skipped with a warning, and so is every mapping pipe if the chain does not begin with a processor.
     """
     kinds = [resolve_pipe(table) for table in pipes]
-    built, left = questions, []
+    built = kinds[0].over_questions(pipes[0], questions, section=f"{section}.pipes.0")
+    left = []
     for number, (table, kind) in enumerate(zip(pipes, kinds)):
         name = f"{section}.pipes.{number}"
         if kinds[0].begins and kind.maps and issubclass(kind, LstDataPipeline):

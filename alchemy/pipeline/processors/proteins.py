@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from alchemy.data.files import ending_of, lines_of
 from alchemy.data.messages import shorten
 from alchemy.data.tables import BadRow, FormatName, OnBad, OpenTable, Rows, TableFormat, open_table
 from alchemy.errors import AlchemyError
-from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
 from alchemy.pipeline.processors.classification import label_fields
 from alchemy.pipeline.processors.fasta import fasta_entries, header_of, read_sequence
 from alchemy.pipeline.processors.labels import keep_labels, read_labels, target_of
@@ -70,6 +70,11 @@ class Proteins(FromFiles, LstDataPipeline):
         self.fill(path, self._read, bad)
         keep_labels(self.labels, "label_id")
 
+    @classmethod
+    def over_questions(cls, table: Mapping[str, Any], questions: Any, *, section: str) -> Any:
+        options = {key: table[key] for key in ("alphabet", "unknown", "spaced") if key in table}
+        return _Questions(questions, section, **options)
+
     def _read(self, path: Path) -> Rows:
         is_fasta = ending_of(path) in FASTA and not self.layout.format
         table = open_fasta(path, self.separator, self.layout.encoding) if is_fasta else open_table(path, self.layout)
@@ -90,7 +95,8 @@ class Proteins(FromFiles, LstDataPipeline):
         return lambda row: {"id": str(cell(row))}
 
     def _sequence_fields(self, table: OpenTable) -> Cell:
-        sequence, tags = table.cell(self.sequence), None if self.tags == "" else table.cell(self.tags)
+        sequence = table.cell("sequence" if isinstance(table, _Fasta) else self.sequence)
+        tags = None if self.tags == "" else table.cell(self.tags)
 
         def fields(row: object) -> dict[str, Any]:
             lines = sequence(row)
@@ -98,7 +104,7 @@ class Proteins(FromFiles, LstDataPipeline):
                 raise BadRow(f"the sequence is {shorten(lines)}, expected a string")
             letters = read_sequence([lines] if isinstance(lines, str) else lines, self.alphabet, self.unknown)
             if not self.per_residue:
-                return {"text": " ".join(letters) if self.spaced else letters}
+                return {"text": _space(letters, self.spaced)}
             found: dict[str, Any] = {"tokens": list(letters)}
             return found if tags is None else found | {"tags": _read_tags(tags(row), len(letters))}
 
@@ -106,6 +112,36 @@ class Proteins(FromFiles, LstDataPipeline):
 
     def _parse_label(self, cell: object) -> dict[str, Any]:
         return {"label": target_of(cell)} if self.kind == "regression" else self.known.single(cell)
+
+
+class _Questions(LstDataPipeline):
+    """Prediction inputs whose sequences are checked and converted like those of a file."""
+
+    where = where_before
+
+    def __init__(
+        self, datapipe: object, section: str, *, alphabet: str = AMINO_ACIDS, unknown: str = "", spaced: bool = False
+    ) -> None:
+        super().__init__(datapipe)
+        self.section, self.alphabet, self.unknown, self.spaced = section, alphabet.upper(), unknown, spaced
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        sample = dict(self.datapipe[index])
+        try:
+            if "text" in sample:
+                sample["text"] = _space(read_sequence([sample["text"]], self.alphabet, self.unknown), self.spaced)
+            if "tokens" in sample:
+                sample["tokens"] = list(read_sequence(sample["tokens"], self.alphabet, self.unknown))
+        except BadRow as error:
+            raise AlchemyError(str(error), where=self.where(index), section=self.section) from error
+        return sample
+
+
+def _space(letters: str, spaced: bool) -> str:
+    return " ".join(letters) if spaced else letters
 
 
 def _check_ids(samples: Rows) -> Iterator[tuple[int, Any]]:

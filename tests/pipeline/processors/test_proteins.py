@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from alchemy.errors import AlchemyError
+from alchemy.pipeline import over_questions
 from alchemy.pipeline.lst import HoldOut, SequenceWrapper
 from alchemy.pipeline.processors import Proteins
 from tests.text.sets import needs
@@ -19,6 +20,17 @@ def test_variants_of_a_fasta_file(write):
     assert Proteins(write("a.fasta", VARIANTS), spaced=True)[0]["text"] == "M Q I Q"
     assert list(Proteins(write("b.fa", ">a some words\nAC\n"))) == [{"id": "a", "text": "AC"}]
     assert Proteins(write("c.fa", ">a|x\nAC\n"), id=0, label=1, labels=["y", "x"])[0]["label_id"] == 1
+
+
+def test_the_column_of_a_table_does_not_matter_in_a_fasta_file(write):
+    pipe = Proteins([write("a.csv", "id,seq,y\na,AC,1\n"), write("b.fa", ">b\nGK\n")], sequence="seq", label="")
+    assert list(pipe) == [{"id": "a", "text": "AC"}, {"id": "b", "text": "GK"}]
+
+
+def test_prediction_inputs_are_read_like_a_file():
+    questions = SequenceWrapper([{"text": "m k\nu"}, {"tokens": ["mk", "v"]}])
+    table = {"type": "alchemy.pipeline.processors.Proteins", "path": "gone.csv", "unknown": "X", "spaced": True}
+    assert list(over_questions([table], questions)) == [{"text": "M K X"}, {"tokens": ["M", "K", "V"]}]
 
 
 def test_tagged_proteins_of_a_table(write):
