@@ -52,6 +52,12 @@ def shrink(image: np.ndarray, side: int) -> np.ndarray:
     return image[::step, ::step]
 
 
+def side_by_side(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Return images [H, W, 3] of one height in a row, with a white line between them."""
+    line = np.full((len(images[0]), 1, 3), 255, np.uint8)
+    return np.concatenate([part for image in images for part in (line, image)][1:], axis=1)
+
+
 def resize_mask(mask: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """Return a mask with the given height and width; each pixel gets the value of the nearest one."""
     rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for old, new in zip(mask.shape, size))

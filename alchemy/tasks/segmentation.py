@@ -15,7 +15,7 @@ from torch import Tensor
 from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.data.messages import in_short
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.images.pictures import overlay, resize_mask, shrink, to_rgb, write_mask
+from alchemy.images.pictures import overlay, resize_mask, shrink, side_by_side, to_rgb, write_mask
 from alchemy.images.read_image import IGNORED_PIXEL
 from alchemy.images.tiles import cut_tiles
 from alchemy.loop import log_loss
@@ -160,7 +160,7 @@ class Segmentation(ImageTask):
             if "iou" in row and self._hardest.fits(1 - row["iou"]):
                 image = to_rgb(self.stack.restore(batch["image"][place]))
                 parts = [image, overlay(image, row["mask"]), overlay(image, row["pred"])]
-                picture = np.concatenate([shrink(part, 256) for part in parts], axis=1)
+                picture = side_by_side([shrink(part, 256) for part in parts])
                 caption = f"{Path(row.get('file', '')).name} IoU {row['iou']:.3f}: image, mask, prediction"
                 self._hardest.add(1 - row["iou"], self.sample_index(place), picture, caption)
 
