@@ -1,4 +1,4 @@
-"""Names of the weights in files written by transformers, which differ from the names of its modules."""
+"""Convert the weight names in files written by transformers to the names of its modules."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 
 def rename_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return the weights under the names of `module`, if it is a model of transformers.
+    """Return the weights under the names that `module` has for them, if it is a model from transformers.
 
     For example, transformers 5 saves `vit.layers.0` as `vit.encoder.layer.0` and converts the name when it loads the
-    file. A backbone without a head gets the prefix of its part of the module. If the conversion does not make more
-    names match, the weights are returned unchanged.
+    file. The names of a backbone without a head get the prefix that they have in `module`. If the conversion does not
+    make more names match, the weights are returned unchanged.
     """
     own = module.state_dict().keys()
     if own <= tensors.keys() or not type(module).__module__.startswith("transformers."):
@@ -48,10 +48,12 @@ def _silent() -> Iterator[None]:
     """Turn off the progress bar and the load report of transformers."""
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    verbosity, shows_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)
+        if shows_bar:
+            logging.enable_progress_bar()

@@ -21,7 +21,7 @@ from alchemy.pipeline.image_transforms import TransformImages
 from alchemy.pipeline.output_rows import record_file, tolerate_write_errors
 from alchemy.seeds import preserve_rng_state, set_current_sample
 from alchemy.tasks.data_checks import Samples
-from alchemy.tasks.supervised_task import SupervisedTask, shuffle_training
+from alchemy.tasks.supervised_task import Labeled, SupervisedTask, shuffle_training
 
 Mode = Literal["RGB", "L", "RGBA"]
 CHECKED = 256  # images of each split that are read before training
@@ -132,10 +132,11 @@ class ImageTask(SupervisedTask):
 
     @cached_property
     def _reading(self) -> dict[str, Any]:
-        """The options of the processor that determine how an image file is read."""
+        """The options of alchemy's image processors that determine how a file is read."""
         splits = (self.cfg.get("datasets") or {}).values()
         pipes = [pipe for split in splits for pipe in split.get("pipes") or ()]
-        return next(({"limits": pipe["limits"]} for pipe in pipes if pipe.get("limits")), {})
+        readers = [pipe for pipe in pipes if str(pipe.get("type")).startswith("alchemy.pipeline.processors.")]
+        return {name: pipe[name] for pipe in readers for name in ("limits", "size") if pipe.get(name)}
 
     # -- steps
     def predict_batch(self, batch: Any, needs_loss: bool) -> list[dict[str, Any]]:
@@ -188,18 +189,13 @@ def split_by_size(batch: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 @runtime_checkable
-class _Labeled(Protocol):
-    labels: Sequence[str]
-
-
-@runtime_checkable
 class _FromPath(Protocol):
     path: str
 
 
 def labels_in(source: Samples) -> list[str]:
     """Return the labels that the processor of a chain lists, or an empty list."""
-    return next((list(link.labels) for link in walk(source) if isinstance(link, _Labeled) and link.labels), [])
+    return next((list(link.labels) for link in walk(source) if isinstance(link, Labeled) and link.labels), [])
 
 
 def path_of(source: Samples) -> str:

@@ -112,7 +112,7 @@ class SupervisedTask(AlchemyTask):
         return loss_of(self.run.model, outputs, batch)
 
     def check_outputs(self, outputs: Any) -> None:
-        """Raise if `answers` cannot read the outputs of the model; called for the first batches."""
+        """Raise if `answers` cannot read the outputs of the model; called until the first update."""
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
@@ -148,9 +148,8 @@ class SupervisedTask(AlchemyTask):
     # -- labels
     def _find_labels(self, configured: list[str] | str | None) -> list[str]:
         labels = self._collect_labels() if configured is None else list(read_labels(configured).names)
-        if not isinstance(
-            configured, list
-        ):  # otherwise the config contains them; a file or the training data may be deleted later
+        # a list is in the config; a file or the training data may be deleted later
+        if not isinstance(configured, list):
             self._check_recorded(labels)
             keep_labels(labels, TASK_LABELS)
         return labels
@@ -178,11 +177,11 @@ class SupervisedTask(AlchemyTask):
 
     def _processor_labels(self, source: Samples) -> list[str]:
         """Return the labels that the dataset lists, if any."""
-        return list(source.labels) if isinstance(source, _Labeled) else []
+        return list(source.labels) if isinstance(source, Labeled) else []
 
 
 @runtime_checkable
-class _Labeled(Protocol):
+class Labeled(Protocol):
     """A dataset that lists its labels, such as a processor."""
 
     labels: Sequence[str]

@@ -215,6 +215,15 @@ def test_a_transform_that_returns_floats_is_named(
     refused(cfg, rf"{message}, expected uint8 values from 0 to 255; return uint8")
 
 
+def test_files_to_predict_get_the_size_of_the_processor(tmp_path: Path) -> None:
+    cfg = config(tmp_path, "image")
+    for split in cfg["task"]["datasets"].values():
+        split["pipes"][0]["size"] = [6, 8]
+    with ready(cfg) as run:
+        assert isinstance(run.task, ImageTask)
+        assert run.task.question(str(tmp_path / "d" / "left" / "0.png"))["image"].shape == (6, 8, 3)
+
+
 def test_an_image_of_16_bits_is_refused_with_its_range_until_the_data_has_limits(tmp_path: Path) -> None:
     cfg = config(tmp_path, "image")
     image = np.full((12, 12), 300, np.uint16)

@@ -1,8 +1,9 @@
-"""Detect the layout of image folders, and render the config of an image project."""
+"""Detect the layout of image data, and render the config of an image project."""
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from alchemy.cli.starter.image_lists import find_idx, idx_shape, read_idx_splits
 from alchemy.config.references import ESCAPED, MARK
 from alchemy.config.toml_writer import format_inline
 from alchemy.data.messages import in_short
-from alchemy.data.sniff.finding import relative_path
+from alchemy.data.sniff.finding import format_labels, relative_path
 from alchemy.data.sniff.names import split_of
 from alchemy.errors import AlchemyError
 from alchemy.images.read_image import IGNORED_PIXEL, SUFFIXES, check_image, read_image, read_mask
@@ -25,14 +26,14 @@ FEW = 1000  # with fewer images, small batches give enough updates
 SPLITS = ("train", "dev", "test")
 LAYOUTS = {
     "image": "one folder of images for each label, directly or in train, dev and test folders; "
-    "idx files with the names of those of MNIST; or a table with the path and label of each image",
+    "idx files named like those of MNIST; or a table with the path and label of each image",
     "segmentation": "a folder `images` and a folder `masks`, directly or in train, dev and test folders",
 }
 
 
 @dataclass
 class ImageData:
-    """What is known about a folder of images: the keys of `[task]` and `[task.data]`, and lines to print."""
+    """What was detected in image data: the keys of `[task]` and `[task.data]`, and lines to print."""
 
     task: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +72,9 @@ def inspect_images(kind: str, paths: Sequence[str], folder: Path, label: str = "
         files = (_find_labels if kind == "image" else _find_masks)(found, named, folder)
         _use_files(found, kind, files, named, folder)
     else:
-        raise AlchemyError(f"--data must be one folder for --kind {kind}", hint=f"expected {LAYOUTS[kind]}")
+        missing = [path for path in paths if not Path(path).exists()]
+        text = f"{missing[0]} does not exist" if missing else f"--data must be one folder for --kind {kind}"
+        raise AlchemyError(text, hint=f"expected {LAYOUTS[kind]}")
     held = [split for split in ("dev", "test") if split not in found.data]
     found.data |= dict.fromkeys(held if "dev" in held else [], 0.1)
     found.data = {key: found.data[key] for key in sorted(found.data, key=_place)}
@@ -123,13 +126,11 @@ def _use_files(found: ImageData, kind: str, files: list[Path], named: dict[str, 
 
 def _find_labels(found: ImageData, named: dict[str, Path], folder: Path) -> list[Path]:
     base = named["train"]
-    labels = {label.name: sum(1 for _ in _images_in(label)) for label in _folders(base)}
-    labels = {name: count for name, count in labels.items() if count}
+    labels = Counter(label.name for label in _folders(base) for _ in _images_in(label))
     if len(labels) < 2:
         there = in_short(labels) or "no folder with images"
         raise AlchemyError(f"{base} has {there}, expected at least two labels", hint=f"expected {LAYOUTS['image']}")
-    counts = ", ".join(f"{name} {count:,}" for name, count in list(labels.items())[:10])
-    found.shown.append(f"{base}: {sum(labels.values()):,} images, {len(labels):,} labels: {counts}")
+    found.shown.append(f"{base}: {labels.total():,} images, {format_labels(labels)}")
     found.data |= {split: relative_path(path, folder) for split, path in named.items()}
     return [file for label in labels for file in _images_in(base / label)]
 
@@ -179,7 +180,7 @@ def _name_classes(found: ImageData, values: set[Any]) -> None:
 
 
 def _find_sizes(found: ImageData, kind: str, files: list[Path]) -> None:
-    """Set the mode, and if sizes differ, one size for all images."""
+    """Set the mode, the limits of 16-bit values and the transforms; if sizes differ, choose one size for training."""
     sampled = _sample(files)
     sizes = {tuple(check_image(file, pixels=False)) for file in sampled}
     kinds = {(image.ndim, image.dtype.name) for image in (read_image(file, mode="") for file in sampled[:20])}
@@ -187,17 +188,16 @@ def _find_sizes(found: ImageData, kind: str, files: list[Path]) -> None:
         found.task["mode"] = "L"
     if any(name not in ("uint8", "bool") for _, name in kinds):  # more than 8 bits per pixel
         found.data["limits"] = [0, 65535]
+    augment: list[dict[str, Any]] = [{"type": "RandomFlip"}]
     if len(sizes) == 1:
         height, width = next(iter(sizes))
         found.shown.append(f"  all of {height} x {width} pixels")
+    elif kind == "image":
+        found.shown.append(f"  {len(sizes)} different sizes, so images are resized")
+        found.task["size"] = [LARGEST[kind]] * 2
     else:
-        side = min(LARGEST[kind], min(min(size) for size in sizes) if kind == "segmentation" else LARGEST[kind])
-        found.shown.append(f"  {len(sizes)} sizes, so that images are {'resized' if kind == 'image' else 'cropped'}")
-        if kind == "image":
-            found.task["size"] = [side, side]
-    augment: list[dict[str, Any]] = [{"type": "RandomFlip"}]
-    if kind == "segmentation" and len(sizes) > 1:
-        augment.insert(0, {"type": "RandomCrop", "size": side})
+        found.shown.append(f"  {len(sizes)} different sizes, so images are cropped")
+        augment.insert(0, {"type": "RandomCrop", "size": min(LARGEST[kind], *(min(size) for size in sizes))})
     found.task["augment"] = augment
 
 
