@@ -25,10 +25,10 @@ def may_bind(module_name: str, name: str, roots: Sequence[str]) -> bool:
 
 
 def closest_lazy_name(module: Module, name: str, roots: Sequence[str]) -> str:
-    """Return the name that a misspelled name in a lazy package stands for, or "" if the name may exist.
+    """Return the closest name in a lazy package for a misspelled one, or "" if the name may exist.
 
     Lazy packages of Hugging Face, such as transformers, list their names under `TYPE_CHECKING` and replace themselves
-    by a `_LazyModule`.
+    with a `_LazyModule`.
     """
     if not module.dynamic or "_LazyModule" not in module.names or name.encode() in _read_source(module.name, roots):
         return ""

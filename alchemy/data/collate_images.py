@@ -21,7 +21,7 @@ CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 
 @CollateFn.register()
 class StackImages(CollateFn):
-    """Stacks uint8 images to a float32 tensor `image` [B, C, H, W], normalized by `mean` and `std`.
+    """Stacks uint8 images into a float32 tensor `image` [B, C, H, W], normalized by `mean` and `std`.
 
     Images are [H, W] or [H, W, C]; with `mode = "RGB"`, the channel of a grayscale image is repeated. `mean` and `std`
     refer to values from 0 to 1, with one number per channel or one for all. A `mask` field becomes an int64 tensor

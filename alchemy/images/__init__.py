@@ -1,1 +1,1 @@
-"""Images: read files, draw random numbers per sample, and transform batches."""
+"""Images: read files, transform batches with random numbers per sample, cut tiles, and draw pictures."""

@@ -1,4 +1,4 @@
-"""Random numbers for the samples of a batch, as a function of (seed, sample, call)."""
+"""Random numbers for the samples of a batch, as a function of seed, sample index and call."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class MaskClasses:
         row, column = (int(place[0]) for place in np.nonzero(~valid))
         names = [_code_text(int(code), self.pixel_values()) for code in wrong[:5]]
         text = (
-            f"the mask {file!r} has {int(counts.sum()):,} pixels that are no class: {', '.join(names)}"
+            f"the mask {file!r} has {int(counts.sum()):,} pixels that belong to no class: {', '.join(names)}"
             f"{', ..' if len(wrong) > 5 else ''}, the first in row {row}, column {column}"
         )
         listed = ", ".join(map(str, self.pixel_values()[:8])) + (", .." if self.count > 8 else "")

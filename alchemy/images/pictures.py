@@ -59,7 +59,7 @@ def side_by_side(images: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def resize_mask(mask: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Return a mask with the given height and width; each pixel gets the value of the nearest one."""
+    """Resize a mask to the given height and width; each pixel gets the value of the nearest pixel."""
     rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for old, new in zip(mask.shape, size))
     return mask[rows[:, None], columns]
 
@@ -90,7 +90,10 @@ def write_mask(path: Path, mask: np.ndarray) -> None:
 
 
 class Hardest:
-    """The images of an evaluation with the largest loss; ties go to the first sample, so batches do not matter."""
+    """The images of an evaluation with the largest losses.
+
+    Of equal losses, the earlier sample is kept, so the result does not depend on the batches.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -32,9 +32,9 @@ def read_image(
 ) -> np.ndarray:
     """Return an image as an array `[height, width, channels]`, without the channels if it is grayscale.
 
-    The rotation in the EXIF data is applied. `mode` converts the image to a mode of Pillow, such as "RGB" or "L"; ""
+    The orientation in the EXIF data is applied. `mode` converts the image to a mode of Pillow, such as "RGB" or "L"; ""
     keeps the mode of the file. `size` is `(height, width)`. An image with more than 8 bits per pixel is converted to
-    another mode only with `limits`, the values that become 0 and 255. Of an animation, the first frame is read.
+    another mode only with `limits`, the values that become 0 and 255. Only the first frame of an animation is read.
     """
     with _opened(file) as image:
         if limits is not None and image.mode[0] in "IF":
@@ -51,8 +51,8 @@ def read_image(
 def read_mask(file: str | Path, *, size: tuple[int, int] | None = None) -> np.ndarray:
     """Return the pixel values of a mask as an array `[height, width]`, or `[height, width, 3]` for an RGB image.
 
-    The values of a palette image are the indices of its colors. `size` is `(height, width)`; no new values arise when
-    a mask is resized.
+    The values of a palette image are the indices of its colors. `size` is `(height, width)`; a resized mask has
+    no new values.
     """
     with _opened(file) as image:
         if image.mode == "1":
@@ -67,7 +67,7 @@ def read_mask(file: str | Path, *, size: tuple[int, int] | None = None) -> np.nd
 
 
 def check_image(file: str | Path, *, pixels: bool = False) -> tuple[int, int]:
-    """Return the height and width of an image after the rotation in its EXIF data; raise if it is damaged.
+    """Return the height and width of an image in the orientation of its EXIF data; raise if it is damaged.
 
     Only its header and its last bytes are read, unless they suggest that the file is truncated. With `pixels`, the
     whole image is read.
@@ -90,7 +90,10 @@ def _looks_truncated(file: str | Path) -> bool:
 
 @contextlib.contextmanager
 def _opened(file: str | Path, *, pixels: bool = True) -> Iterator[Any]:
-    """Open an image, upright; convert the errors of Pillow. Without `pixels`, only the header is read."""
+    """Open an image in its EXIF orientation, and convert the errors of Pillow.
+
+    Without `pixels`, only the header is read.
+    """
     pillow = _pillow()
     try:
         with warnings.catch_warnings():
@@ -110,7 +113,7 @@ def _opened(file: str | Path, *, pixels: bool = True) -> Iterator[Any]:
 
 
 def _turn_upright(image: Any, pixels: bool) -> Any:
-    """Apply the rotation in the EXIF data; of a header, only swap the sides."""
+    """Apply the orientation in the EXIF data; without `pixels`, only swap height and width if needed."""
     if pixels:
         image.load()  # a png may have its EXIF data after its pixels
     if not image.info.keys() & METADATA and image.format != "TIFF":

@@ -34,7 +34,7 @@ def resample(
 
 
 class _Buffers(threading.local):
-    """Buffers of this thread, which are kept, because fresh memory is slow to use."""
+    """Buffers of this thread, reused because newly allocated memory is slow."""
 
     def __init__(self) -> None:
         self.resize(PIXELS)
@@ -55,7 +55,7 @@ class _Sampler:
         self.planes_CN, self.height, self.width = planes_CN, height, width
 
     def locate(self, rows: np.ndarray, columns: np.ndarray, starts: np.ndarray, nearest: bool) -> None:
-        """Compute the places of the pixels at or above and left of the positions, and how far these are from there."""
+        """Compute the index of the pixel at or above and left of each position, and the distances from it."""
         shape, size = rows.shape, rows.size
         if size > _buffers.pixels:
             _buffers.resize(size)
@@ -98,7 +98,7 @@ class _Sampler:
 
 
 def _interpolate(first: np.ndarray, second: np.ndarray, share: np.ndarray) -> None:
-    """Replace `first` by the values between `first` and `second`, which is overwritten."""
+    """Replace `first` with the values between `first` and `second`, which is overwritten."""
     second -= first
     second *= share
     first += second

@@ -70,7 +70,7 @@ def _numbers(
 
 
 def _build_config(kind: Any, table: Mapping[str, Any], classes: int, channels: int, section: str) -> Any:
-    """Build the configuration of a model from transformers, which would accept misspelled keys."""
+    """Build the configuration of a class from transformers; raise for misspelled keys, which transformers accepts."""
     usual = kind()
     odd = [key for key in table if not hasattr(usual, key)]
     if odd:

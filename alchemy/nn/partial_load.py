@@ -10,7 +10,7 @@ import torch
 from loguru import logger
 from torch import Tensor, nn
 
-SHOWN = 8
+SHOWN = 8  # names in each line of a report
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The loss of a segmentation: cross entropy, and Dice if wanted, over the pixels that are not ignored."""
+"""Segmentation loss: cross entropy, and optionally Dice, over the pixels that are not ignored."""
 
 # B batch, K classes, H height, W width
 

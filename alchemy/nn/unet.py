@@ -68,7 +68,7 @@ class UNet(nn.Module):
 
 
 class _Enlarge(nn.Module):
-    """Doubles height and width by linear interpolation."""
+    """Doubles height and width by bilinear interpolation."""
 
     def forward(self, states_BCHW: Tensor) -> Tensor:
         return F.interpolate(states_BCHW, scale_factor=2, mode="bilinear", align_corners=False)

@@ -30,7 +30,7 @@ EXPECTED = "expected arrays [height, width] or [height, width, channels]; masks 
 class TransformImages(LstDataPipeline):
     """Applies `transforms` to the images in `field`, and to the masks in `mask` if the samples have them.
 
-    A transform is an `alchemy.images.transforms.ImageTransform`, or any function `fn(image) -> image`. The random
+    A transform is an `alchemy.images.transforms.ImageTransform` or any function `fn(image) -> image`. The random
     numbers of a sample depend only on (seed, epoch, index).
     """
 
@@ -73,7 +73,7 @@ class TransformImages(LstDataPipeline):
         return self._replace(samples, batch, gray)
 
     def find_type_change(self, index: int) -> str:
-        """Return which transform changed the type of an image and what it returned, for messages, or ""."""
+        """Return which transform changed the dtype of an image and what it returned, for messages; "" if none did."""
         batch, _ = self._make_batch([self.datapipe[index]])
         draws, found = Draws(mix(current_seed(), self.number), [index]), ""
         for transform in self.built:
@@ -148,12 +148,12 @@ class _ImageFunction(ImageTransform):
         return ImageBatch(join_arrays(made), images.masks)
 
 
-def build_transforms(tables: Sequence[Any]) -> list[ImageTransform]:
-    """Build transforms from tables with a `type`, import paths, functions or transforms."""
+def build_transforms(tables: Sequence[dict[str, Any]]) -> list[ImageTransform]:
+    """Build transforms from tables with a `type`; a function is applied to each image."""
     built = [import_named(table, what=f"transforms.{place}") for place, table in enumerate(tables)]
     wrong = [part for part in built if not callable(part)]
     if wrong:
-        hint = "use a transform of alchemy.images.transforms, or the import path of a function"
+        hint = "use a transform from alchemy.images.transforms, or the import path of a function"
         raise AlchemyError(f"transforms: {wrong[0]!r} is not callable", hint=hint)
     return [part if isinstance(part, ImageTransform) else _ImageFunction(part) for part in built]
 

@@ -26,9 +26,9 @@ class ImageClassification(ImageTask):
     """Predicts one label per image for samples with an `image` and a `label` or `label_id`.
 
     `labels` is a list or a file; it defaults to the labels that the processor of the training data lists, such as the
-    names of its folders, or else to all labels in the training data, sorted. `top_k` sets for how many labels
-    `top_k_accuracy` looks for the right one, and how many labels a prediction lists. `probabilities` adds the
-    probabilities of all labels to each prediction. The other options are those of all image tasks.
+    names of its folders, or else to all labels in the training data, sorted. `top_k` is the number of labels that a
+    prediction lists and that `top_k_accuracy` considers. `probabilities` adds the probabilities of all labels to each
+    prediction. The other options are those of all image tasks.
     """
 
     processor: ClassVar[str] = "alchemy.pipeline.processors.ImageFolder"
@@ -137,7 +137,7 @@ class ImageClassification(ImageTask):
 
 
 def rank_of(logits_BK: Tensor, gold_B: Tensor) -> Tensor:
-    """Return how many classes come before the gold class; of equal logits, the first class comes first.
+    """Return how many classes rank before the gold class; of equal logits, the first class ranks first.
 
     >>> rank_of(torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0]]), torch.tensor([2, 1])).tolist()
     [1, 1]

@@ -33,9 +33,9 @@ class Segmentation(ImageTask):
 
     `labels` names the classes in the order of their ids: a list, or a file with one name per line. `background` is a
     class that the mean scores leave out; by default, the class named "background", if there is one. Images with a side
-    longer than `tile` are evaluated and predicted in tiles that share `overlap` pixels, where their logits are averaged
-    (0: never). Images of different sizes can be evaluated, but training needs images of one size, for example from a
-    RandomCrop in `augment`. The other options are those of all image tasks.
+    longer than `tile` (0: no limit) are evaluated and predicted in tiles that share `overlap` pixels, where their
+    logits are averaged. Images of different sizes can be evaluated, but training needs images of one size, for example
+    from a RandomCrop in `augment`. The other options are those of all image tasks.
     """
 
     target: ClassVar[str] = "mask"

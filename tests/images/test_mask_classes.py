@@ -1,4 +1,4 @@
-"""Class ids of masks: values, colors, ignored pixels, and values that are no class."""
+"""Class ids of masks: values, colors, ignored pixels, and values that belong to no class."""
 
 import numpy as np
 import pytest
@@ -30,10 +30,10 @@ def test_pixel_values_become_class_ids(classes, pixels, ids):
 @pytest.mark.parametrize(
     ("classes", "pixels", "message"),
     [
-        (MaskClasses(2), GRAY, r"'m.png' has 1 pixels that are no class: 2, the first in row 1, column 0; the classes"),
+        (MaskClasses(2), GRAY, r"'m.png' has 1 pixels that belong to no class: 2, the first in row 1, column 0; the"),
         (MaskClasses(3, ignored=None), GRAY, r"no class: 255, the first in row 1, column 1; .* 0, 1, 2; list all"),
-        (MaskClasses(3), GRAY.astype(np.int32) + 1, r"2 pixels that are no class: 3, 256"),
-        (MaskClasses(1, [[0, 0, 0]]), COLORS, r"2 pixels that are no class: \[128, 0, 0\], \[224, 224, 192\]"),
+        (MaskClasses(3), GRAY.astype(np.int32) + 1, r"2 pixels that belong to no class: 3, 256"),
+        (MaskClasses(1, [[0, 0, 0]]), COLORS, r"2 pixels that belong to no class: \[128, 0, 0\], \[224, 224, 192\]"),
         (MaskClasses(2), COLORS, r"has colors; set values to one color \[red, green, blue\] per class"),
         (MaskClasses(1, [[0, 0, 0]]), GRAY, "has gray values or palette indices; set values to numbers"),
         (MaskClasses(2), GRAY.astype(np.float32), "has gray values"),

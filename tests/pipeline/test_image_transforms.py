@@ -107,7 +107,7 @@ def test_workers_change_nothing(digits, transforms):
 
 
 def test_a_resumed_epoch_and_several_processes_read_the_same_images(digits):
-    pipe = TransformImages(digits, transforms=[CROP, FLIP, ROTATE, f"{__name__}.noisy"])
+    pipe = TransformImages(digits, transforms=[CROP, FLIP, ROTATE, {"type": f"{__name__}.noisy"}])
     options = {"batch_size": 6, "shuffle": True}
     whole = read(pipe, **options)
     later = read(pipe, place=EpochPosition(start=2), num_workers=2, **options)
@@ -129,7 +129,7 @@ def test_a_sample_alone_is_that_of_its_batch(digits):
 def test_pipes_of_a_chain_and_functions_of_a_pipe_draw_different_numbers(digits):
     once = TransformImages(digits, transforms=[{"type": f"{__name__}.noisy"}])
     twice = TransformImages(once, transforms=[{"type": f"{__name__}.noisy"}])
-    both = TransformImages(digits, transforms=[f"{__name__}.noisy"] * 2)
+    both = TransformImages(digits, transforms=[{"type": f"{__name__}.noisy"}] * 2)
     assert len({pipe[0]["image"].tobytes() for pipe in (once, twice, both)}) == 3
 
 
@@ -162,7 +162,7 @@ def test_functions_and_classes_by_import_path(digits):
     tables: Any = [{"type": f"{here}brighter", "by": 3}, f"{here}Doubled", {"type": f"{here}Doubled", "times": 1}]
     pipe = TransformImages(digits, transforms=tables)
     assert np.array_equal(pipe[2]["image"], (digits[2]["image"] + np.uint8(3)) * np.uint8(2))
-    assert TransformImages(digits, transforms=[f"{here}colored", CROP])[0]["image"].shape == (6, 5, 3)
+    assert TransformImages(digits, transforms=[{"type": f"{here}colored"}, CROP])[0]["image"].shape == (6, 5, 3)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_functions_and_classes_by_import_path(digits):
         ([CROP, {"type": f"{TRANSFORMS}RandomFlip", "horizontl": 1}], r"RandomFlip has no option 'horizontl'; did you"),
         ([{"type": f"{__name__}.brighter", "bye": 3}], "transforms.0: brighter: .*bye"),
         ([{"size": 3}], "transforms.0 needs a 'type'"),
-        ([3], "transforms: 3 is not callable; use a transform of"),
+        ([3], "transforms: 3 is not callable; use a transform from"),
     ],
 )
 def test_wrong_transforms_are_refused_when_the_pipe_is_built(digits, transforms, message):
@@ -246,7 +246,13 @@ def test_other_pipes_may_come_before_and_after(digits):
 
 def test_a_cache_of_random_images_warns(digits, capture_log, tmp_path, monkeypatch):
     monkeypatch.setenv("ALCHEMY_CACHE", str(tmp_path / "cache"))
-    list(Cache(TransformImages(digits, transforms=[{"type": f"{TRANSFORMS}Pad", "size": 9}, f"{__name__}.brighter"])))
+    list(
+        Cache(
+            TransformImages(
+                digits, transforms=[{"type": f"{TRANSFORMS}Pad", "size": 9}, {"type": f"{__name__}.brighter"}]
+            )
+        )
+    )
     assert "random numbers" not in capture_log.text
     list(Cache(TransformImages(digits, transforms=[CROP])))
     assert "draws random numbers, which are cached" in capture_log.text

@@ -64,7 +64,7 @@ def gan_project(folder: Path, data: list[str]) -> dict[str, str]:
 
 
 def _use_images(config: str, images: Images) -> str:
-    """Replace the sample images in the config by the images of the user."""
+    """Replace the sample images in the config with the user's images."""
     begin, end = config.index("[task.datasets.train]"), config.index("[model]")
     reader = format_inline(images.reader).replace(MARK, ESCAPED)
     config = config[:begin] + DATA.format(reader=reader, mode=images.mode) + config[end:]

@@ -21,7 +21,7 @@ Splits = dict[str, Any]  # keys of `[task.data]`: the table of each split, and k
 
 
 def find_idx(root: Path) -> dict[str, tuple[Path, Path]]:
-    """Return the files of images and labels of each split in a folder, named as those of MNIST.
+    """Return the image and label file of each split in a folder, which are named like those of MNIST.
 
     The result is empty if there are none for training.
     """

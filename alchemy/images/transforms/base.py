@@ -55,7 +55,7 @@ def join_arrays(arrays: Sequence[np.ndarray]) -> Arrays:
 
 
 class ImageTransform(Registrable):
-    """Base class for transforms of images.
+    """Base class for image transforms.
 
     Define `apply`, which receives a batch of images of equal size. A random transform also defines `draw`, which draws
     its random values from `draws`. How many values it draws must not depend on the images, so that the values of a

@@ -1,4 +1,4 @@
-"""Transforms that change pixel values, such as contrast, saturation and erased parts; masks stay unchanged."""
+"""Transforms that change pixel values: color, contrast, gamma and erased parts; masks stay unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Autocontrast(ImageTransform):
     """Scales the values of each image so that its darkest pixels become 0 and its brightest ones the largest value.
 
     The share `cut` of the values is clipped at each end, so that a few bright spots do not determine the scale. The
-    channels of an image are scaled together. An image of one value stays as it is.
+    channels of an image are scaled together. An image with a single value stays unchanged.
 
     >>> image = np.array([[[[10], [20]], [[15], [11]]]], np.uint8)
     >>> np.asarray(Autocontrast(cut=0.0)(ImageBatch(image), Draws(1, range(1))).images)[0, ..., 0].tolist()
@@ -74,7 +74,9 @@ class Autocontrast(ImageTransform):
 
 @ImageTransform.register()
 class Gamma(ImageTransform):
-    """Raises pixel values, as fractions of the largest value, to the power of `gamma`; below 1, dark parts get lighter.
+    """Raises pixel values, as fractions of the largest value, to the power of `gamma`.
+
+    With a `gamma` below 1, dark parts become lighter.
 
     >>> image = np.array([[[[0], [16]], [[64], [255]]]], np.uint8)
     >>> np.asarray(Gamma(gamma=0.5)(ImageBatch(image), Draws(1, range(1))).images)[0, ..., 0].tolist()

@@ -26,9 +26,9 @@ from alchemy.optional_packages import import_package
 
 @ImageTransform.register()
 class Resize(ImageTransform):
-    """Resizes images to `size` with Pillow, smoothed when shrinking; masks are resized without interpolation.
+    """Resizes images to `size` with Pillow, antialiased when shrinking; masks are resized without interpolation.
 
-    With `keep_ratio`, the image becomes as small as possible while it covers `size`; crop it afterwards.
+    With `keep_ratio`, the image keeps its aspect ratio and gets the smallest size that covers `size`; crop it then.
     """
 
     packages = ("PIL",)

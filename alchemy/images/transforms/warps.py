@@ -14,7 +14,7 @@ from alchemy.images.read_image import IGNORED_PIXEL
 from alchemy.images.resample import affine_positions, resample, smooth_field
 from alchemy.images.transforms.base import ImageBatch, ImageTransform, Interpolation, check_range, on_both
 
-# of Python, not of NumPy, whose results may depend on the position of a value in its array
+# Python's functions, because the results of NumPy may depend on the position of a value in its array
 TRIGONOMETRY = (math.cos, math.sin, math.tan)
 
 

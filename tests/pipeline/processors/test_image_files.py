@@ -122,7 +122,7 @@ def test_pairs_that_do_not_match_are_errors_before_training(pairs, capture_log):
 def test_masks_with_other_values_are_errors_before_training(pairs, capture_log):
     save(pairs / "label" / "b_m.png", 5, 4, value=2)
     with pytest.raises(
-        AlchemyError, match=r"b_m\.png' has 20 pixels that are no class: 2, the first in row 0, column 0"
+        AlchemyError, match=r"b_m\.png' has 20 pixels that belong to no class: 2, the first in row 0, column 0"
     ):
         masks(pairs)
     save(pairs / "label" / "b_m.png", 5, 4, value=0)
