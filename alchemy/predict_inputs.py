@@ -19,7 +19,7 @@ from alchemy.data.pipe_errors import locate_error
 from alchemy.data.tables import in_short
 from alchemy.errors import AlchemyError
 from alchemy.key_rules import BATCH_BUDGETS
-from alchemy.pipeline import LstDataPipeline, over_questions, resolve_pipe
+from alchemy.pipeline import LstDataPipeline, apply_to_inputs, resolve_pipe
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.itr import Batch, BucketBatch
 from alchemy.pipeline.lst import ItrToLst, SequenceWrapper
@@ -352,7 +352,7 @@ def _apply_pipes(task: EncodingTask, inputs: _Source) -> Samples:
     tables = task.cfg.get("datasets") or {}
     split = next((name for name in ("test", "dev", "train") if isinstance(tables.get(name), Mapping)), None)
     pipes = tables[split].get("pipes") if split else None
-    return over_questions(pipes, inputs, section=f"task.datasets.{split}") if pipes else inputs
+    return apply_to_inputs(pipes, inputs, section=f"task.datasets.{split}") if pipes else inputs
 
 
 def _collate_table(task: EncodingTask) -> Any:

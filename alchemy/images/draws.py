@@ -46,10 +46,6 @@ class Draws:
             raise ValueError(f"no integers from {low} up to but excluding {high}")
         return low + (self.uniform() * (high - low)).astype(np.int64)
 
-    def chance(self, p: float) -> np.ndarray:
-        """Return bool values `[B]` that are true with probability `p`."""
-        return self.uniform() < p
-
 
 def _hash(values: np.ndarray) -> np.ndarray:
     """Return well-mixed 64-bit hashes of 64-bit integers, with the finalizer of splitmix64."""

@@ -31,8 +31,8 @@ __all__ = [
     "LstDataPipeline",
     "OutputPipeline",
     "SchedPipeline",
+    "apply_to_inputs",
     "build_datapipes",
-    "over_questions",
     "resolve_pipe",
     "where_before",
     "where_in",
@@ -59,7 +59,7 @@ class DataPipeline(Registrable, Link):
         _warn_unused(self, kwargs)
 
     @classmethod
-    def over_questions(cls, table: Mapping[str, Any], questions: Any, *, section: str) -> Any:
+    def read_inputs(cls, table: Mapping[str, Any], questions: Any, *, section: str) -> Any:
         """Return prediction inputs as a processor with the options in `table` would read them from a file."""
         return questions
 
@@ -190,14 +190,14 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
     return built
 
 
-def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, section: str = "") -> Any:
+def apply_to_inputs(pipes: Sequence[Mapping[str, Any]], questions: Any, *, section: str = "") -> Any:
     """Apply a split's processor and per-sample pipes to prediction inputs.
 
     Pipes that only select or reorder samples are skipped. A pipe that may change samples in any other way is
     skipped with a warning, and so is every mapping pipe if the chain does not begin with a processor.
     """
     kinds = [resolve_pipe(table) for table in pipes]
-    built = kinds[0].over_questions(pipes[0], questions, section=f"{section}.pipes.0")
+    built = kinds[0].read_inputs(pipes[0], questions, section=f"{section}.pipes.0")
     left = []
     for number, (table, kind) in enumerate(zip(pipes, kinds)):
         name = f"{section}.pipes.{number}"

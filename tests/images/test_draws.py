@@ -12,7 +12,7 @@ INDICES = st.lists(st.integers(0, 2**62), min_size=1, max_size=9)
 
 
 def draw(draws):
-    return np.stack([draws.uniform(-2, 3), draws.integers(3, 90), draws.chance(0.4), *draws.uniform(shape=(2, 3)).T[0]])
+    return np.stack([draws.uniform(-2, 3), draws.integers(3, 90), *draws.uniform(shape=(2, 3)).T[0]])
 
 
 @given(SEEDS, INDICES, st.randoms())
@@ -44,8 +44,6 @@ def test_the_numbers_are_uniform_and_independent():
     for numbers in (first, epochs):
         assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 4 / len(numbers) ** 0.5
     assert np.bincount(Draws(1, range(70_000)).integers(0, 7)).min() > 9600
-    assert abs(Draws(1, range(70_000)).chance(0.3).mean() - 0.3) < 0.01
-    assert not Draws(1, range(9)).chance(0).any() and Draws(1, range(9)).chance(1).all()
 
 
 def test_an_empty_range_is_refused():

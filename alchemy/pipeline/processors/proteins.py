@@ -71,7 +71,7 @@ class Proteins(FromFiles, LstDataPipeline):
         keep_labels(self.labels, "label_id")
 
     @classmethod
-    def over_questions(cls, table: Mapping[str, Any], questions: Any, *, section: str) -> Any:
+    def read_inputs(cls, table: Mapping[str, Any], questions: Any, *, section: str) -> Any:
         options = {key: table[key] for key in ("alphabet", "unknown", "spaced") if key in table}
         return _Questions(questions, section, **options)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.pipeline import over_questions
+from alchemy.pipeline import apply_to_inputs
 from alchemy.pipeline.lst import HoldOut, SequenceWrapper
 from alchemy.pipeline.processors import Proteins
 from tests.text.sets import needs
@@ -30,7 +30,7 @@ def test_the_column_of_a_table_does_not_matter_in_a_fasta_file(write):
 def test_prediction_inputs_are_read_like_a_file():
     questions = SequenceWrapper([{"text": "m k\nu"}, {"tokens": ["mk", "v"]}])
     table = {"type": "alchemy.pipeline.processors.Proteins", "path": "gone.csv", "unknown": "X", "spaced": True}
-    assert list(over_questions([table], questions)) == [{"text": "M K X"}, {"tokens": ["M", "K", "V"]}]
+    assert list(apply_to_inputs([table], questions)) == [{"text": "M K X"}, {"tokens": ["M", "K", "V"]}]
 
 
 def test_tagged_proteins_of_a_table(write):
