@@ -9,19 +9,19 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from alchemy.checkpoint.manifest import Best, Where
+from alchemy.checkpoint.manifest import Where
 from alchemy.config.load import prepare_cfg
 from alchemy.config.secrets import hide, missing_secrets, remember
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import ConfigError, MissingKey, format_error
+from alchemy.media.run_methods import LogsMedia
 from alchemy.metrics.metric_stack import Stack
 from alchemy.metrics.scalars import numbers_in, show_epoch, show_scores
 from alchemy.null_objects import (
@@ -41,6 +41,8 @@ from alchemy.null_objects import (
     WeightAverage,
 )
 from alchemy.records import NoRecord, RecordLike
+from alchemy.records.media_entry import Moment
+from alchemy.run_state import Limits, Progress, StopRequest
 from alchemy.symbol_table import Members, SymbolTbl
 
 if TYPE_CHECKING:
@@ -49,50 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "SymbolTbl", "Where", "current_run", "find_run", "new_scope", "sym_tbl"]
 
 
-@dataclass
-class Limits:
-    """Limits set on the command line; 0 means no limit."""
-
-    max_batches: int = 0  # --fast-dev-run: batches per epoch or evaluation
-    overfit: int = 0  # --overfit: number of batches to repeat
-
-
-@dataclass
-class StopRequest:
-    """A request to end the loop. A request from one process takes effect once it has been sent to all processes."""
-
-    reason: str | None = None  # the same in all processes; the first reason wins
-    signal: int | None = None  # the same in all processes
-    own_reason: str | None = None  # not yet sent to the other processes
-    own_signal: int = 0  # not yet sent to the other processes
-
-    @property
-    def is_made(self) -> bool:
-        """Whether the loop should end at the next step boundary."""
-        return self.signal is not None or self.reason is not None
-
-    @property
-    def text(self) -> str:
-        """The reason why the run ended early."""
-        return self.reason or "" if self.signal is None else f"signal {self.signal}: ended at the next step"
-
-
-@dataclass
-class Progress:
-    """Progress of a run: scores, current position and time spent."""
-
-    scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # last evaluation of each split
-    scored_at: dict[str, int] = field(default_factory=dict)  # the update at which each split was last evaluated
-    epoch_steps: int | None = None  # steps per epoch, if the dataset has a length
-    window: list[Any] = field(default_factory=list)  # sample ids of each step since the last update
-    evaluated_samples: list[int] | None = None  # sample ids of the current evaluation batch, if known
-    eval_seconds: float = 0.0  # spent on evaluations, excluded from the time per step
-    tracking_seconds: float = 0.0  # spent on writing metrics to the record and to loggers
-    best: Best | None = None  # best value of the monitored metric; set when the run ends
-    epoch: str = ""  # of the best evaluation, or of the last one if there is no best; counted from 1: "7/12"
-
-
-class Run(Members):
+class Run(LogsMedia, Members):
     """A run in progress. `with Run(cfg) as run:` makes it the current run and releases its objects at the end."""
 
     cfg: Document
@@ -146,6 +105,7 @@ class Run(Members):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._store_best()
+        self.media.flush()  # before the plugins close their files
         try:
             self.exits.__exit__(kind, error, trace)
         finally:
@@ -325,6 +285,10 @@ class Run(Members):
                 name = type(getattr(log, "__self__", log)).__name__
                 self.warn_once("{} failed to log; training continues: {!r}", name, error)
         self.progress.tracking_seconds += time.perf_counter() - begin
+
+    def media_moment(self, update: int | None) -> Moment:
+        at = self.where
+        return Moment(at.update if update is None else update, at.epoch, self.elapsed)
 
     def warn_once(self, text: str, name: str, error: Exception) -> None:
         """Log a warning about `name`, once per run."""

@@ -173,6 +173,7 @@ class _Journals:
         """Sync the files before a save, in the saving thread; a checkpoint must not count rows that are not on disk."""
         run = self.run
         run.record.restore_folder()
+        run.media.flush()
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
                 claimed, found = state.json[part]["lines"], _count_complete(Path(run.record_dir or "") / name)

@@ -42,7 +42,7 @@ HOMES = {
     "data pipe": tuple(f"alchemy.pipeline.{name}" for name in _PIPES),
     "output pipe": ("alchemy.pipeline.output",),
     "eval pipe": ("alchemy.pipeline.eval", "alchemy.pipeline.report", "alchemy.pipeline.error_analysis"),
-    "sched pipe": ("alchemy.pipeline.sched", "alchemy.pipeline.freeze"),
+    "sched pipe": ("alchemy.pipeline.sched", "alchemy.pipeline.freeze", "alchemy.pipeline.log_media"),
     "stop rule": ("alchemy.stop",),
     "checkpoint": ("alchemy.checkpoint.keeper",),
     "precision": ("alchemy.precision",),

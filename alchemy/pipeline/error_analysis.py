@@ -29,6 +29,7 @@ class Analysis:
     grid: list[list[Any]] = field(default_factory=list)  # confusion matrix with a header row and a name per row
     picture: str = ""  # name of the plot; `draw` takes the grid's file name and holds no references to rows
     draw: Callable[[str], bytes] | None = None
+    confusion: tuple[Sequence[str], np.ndarray] | None = None  # names of the classes, and counts by gold and prediction
 
 
 @dataclass
@@ -120,7 +121,8 @@ def _analyze_masks(data: PredictionRows) -> Analysis:
     found = MaskScores([row["counts"] for row in data.rows], names)
     grid = [["gold \\ predicted", *names], *([name, *row] for name, row in zip(names, found.total.tolist()))]
     hardest = sorted(data.rows, key=lambda row: row["iou"])
-    return Analysis({"classes": found.rows()}, hardest, grid, "confusion", partial(draw_confusion, names, found.total))
+    draw = partial(draw_confusion, names, found.total)
+    return Analysis({"classes": found.rows()}, hardest, grid, "confusion", draw, (names, found.total))
 
 
 KINDS: dict[str, Callable[[PredictionRows], Analysis]] = {
@@ -145,7 +147,7 @@ def kind_of(gold: str, pred: object) -> str:
 def _with_confusions(tables: dict[str, Any], hardest: Rows, mixed: ClassScores) -> Analysis:
     names, counts = mixed.names, mixed.matrix()
     grid = [["gold \\ predicted", *names], *([name, *row] for name, row in zip(names, counts.tolist()))]
-    return Analysis(tables, hardest, grid, "confusion", partial(draw_confusion, names, counts))
+    return Analysis(tables, hardest, grid, "confusion", partial(draw_confusion, names, counts), (names, counts))
 
 
 def _incorrect_rows(rows: Rows, gold: list[list[Any]], predicted: list[list[Any]]) -> Rows:

@@ -8,9 +8,8 @@ from typing import Any
 from loguru import logger
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
-from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.nn.param_groups import matches
 from alchemy.pipeline import BeginStepPipeline, SchedPipeline
+from alchemy.pipeline.log_media import match_parameters
 
 
 @SchedPipeline.register()
@@ -32,14 +31,7 @@ class Freeze(BeginStepPipeline):
 
     def _match_parameters(self) -> set[str]:
         """Return the matching parameters that the model trains."""
-        params = dict(self.run.model.named_parameters())
-        for pattern in self.patterns:
-            if not any(matches(name, pattern) for name in params):
-                heads = sorted({name.partition(".")[0] for name in params})
-                hint = did_you_mean(pattern, [*heads, *params]) or f"available: {', '.join(heads)}"
-                raise AlchemyError(f"no parameter matches {pattern!r}", section="sched.pipes", hint=hint)
-        trained = [name for name, param in params.items() if param.requires_grad]
-        return {name for name in trained if any(matches(name, pattern) for pattern in self.patterns)}
+        return {name for name, param in match_parameters(self.run, self.patterns).items() if param.requires_grad}
 
     def is_on(self, update: int) -> bool:
         """Return whether the parameters are frozen after `update` updates."""

@@ -1,4 +1,4 @@
-"""Draw evaluation plots as PNG images: confusion matrices, and scatter plots of predicted against gold values."""
+"""Draw evaluation plots as PNG images: confusion matrices, scatter plots and attention maps."""
 
 from __future__ import annotations
 
@@ -48,6 +48,21 @@ def draw_numbers(gold: Sequence[float], predicted: Sequence[float]) -> bytes:
     axes.plot([low, high], [low, high], color="grey", linewidth=1)
     axes.set_xlabel("gold")
     axes.set_ylabel("predicted")
+    return _png(figure)
+
+
+def draw_attention(weights_QK: Any, rows: Sequence[str], columns: Sequence[str]) -> bytes:
+    """Draw attention weights, with queries in rows and keys in columns."""
+    figure, axes = _figure((min(2.5 + 0.25 * len(columns), 20), min(2 + 0.25 * len(rows), 20)))
+    axes.imshow(weights_QK, cmap="Blues", vmin=0)
+    family = font_for("".join((*rows, *columns)))
+    style = {"parse_math": False, "fontfamily": family or None}
+    if len(columns) <= NAMED:
+        axes.set_xticks(range(len(columns)), list(map(_shorten, columns)), rotation=90, **style)
+    if len(rows) <= NAMED:
+        axes.set_yticks(range(len(rows)), list(map(_shorten, rows)), **style)
+    axes.set_xlabel("key")
+    axes.set_ylabel("query")
     return _png(figure)
 
 

@@ -28,6 +28,7 @@ from alchemy.records.labels import labels_file, read_names
 PIECES = ("report", "confusion", "picture", "hardest")
 GOLD = ("label", "labels", "tags")
 LINES = 12  # maximum number of table rows in the log
+HARDEST = 20  # rows in the media table of the hardest examples
 
 
 @EvalPipeline.register()
@@ -39,8 +40,9 @@ class Report(EvalPipeline):
 
     The tasks in alchemy.tasks add a Report by default; to change or disable it, list one in `evalpipes`, for example
     with `enabled = false`. `pieces` selects the files to write and `splits` the splits (empty: all). `limit` is the
-    maximum number of hardest examples (0: no limit), and `predictions` adds a file with all rows. `rows`, `pred` and
-    `label` name the rows and their fields. `kind`, `names`, `scheme` and `other` describe the predictions if the rows
+    maximum number of hardest examples (0: no limit), and `predictions` adds a file with all rows. `media` also logs the
+    confusion matrix and the hardest examples of every evaluation as media. `rows`, `pred` and `label` name the rows and
+    their fields. `kind`, `names`, `scheme` and `other` describe the predictions if the rows
     and the task do not. A failing report never aborts training: it logs a warning once. Plots are drawn when the run
     ends.
     """
@@ -61,12 +63,13 @@ class Report(EvalPipeline):
         names: list[str] = [],
         scheme: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
         other: str = "",
+        media: bool = True,
         enabled: bool = True,
     ) -> None:
         super().__init__()
         self.splits, self.pieces, self.predictions, self.limit = splits, pieces, predictions, limit
         self.rows, self.pred, self.label, self.kind = rows, pred, label, kind
-        self.names, self.scheme, self.other, self.enabled = names, scheme, other, enabled
+        self.names, self.scheme, self.other, self.media, self.enabled = names, scheme, other, media, enabled
         self._warned: set[str] = set()
         self._drawings: dict[Path, Callable[[], bytes]] = {}
         self._tables: dict[str, str] = {}  # by split, logged at the end of the run
@@ -112,9 +115,19 @@ class Report(EvalPipeline):
             self._write(f"{split}_confusion.csv", _to_csv(found.grid))
         if "picture" in self.pieces and found.draw is not None:
             self._draw_later(f"{split}_{found.picture}.png", partial(found.draw, f"{split}_confusion.csv"))
+        if self.media:
+            self._log_media(split, found)
         if "hardest" in self.pieces:
             hardest = found.hardest[: self.limit or None]
             self._write(f"{split}_hardest.jsonl", "".join(to_json(row) + "\n" for row in hardest))
+
+    def _log_media(self, split: str, found: Analysis) -> None:
+        if found.confusion is not None:
+            self.run.log_confusion(f"{split}/confusion", *found.confusion)
+        if found.hardest:
+            rows = found.hardest[:HARDEST]
+            columns = [name for name, value in rows[0].items() if isinstance(value, str | int | float | list | tuple)]
+            self.run.log_table(f"{split}/hardest", columns, [[row.get(name) for name in columns] for row in rows])
 
     def _write(self, name: str, text: str) -> None:
         path = record_file(self.run, f"results/{name}")

@@ -1,4 +1,4 @@
-"""Plugin interface: constructor, `log` and `exit`."""
+"""Plugin interface: constructor, `log`, `log_media` and `exit`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from alchemy.context import Run, current_run
+from alchemy.records.media_entry import Entry
 from alchemy.registry import Registrable, build
 from alchemy.result import log_failure
 
@@ -24,6 +25,9 @@ class AlchemyPlugin(Registrable):
 
     def log(self, values: Mapping[str, float], update: int) -> None:
         """Receive metrics every `log_every` updates and after each evaluation."""
+
+    def log_media(self, entry: Entry) -> None:
+        """Receive images, histograms and other media; called in a background thread."""
 
     def exit(self) -> None:
         """Clean up when the run ends, even if it failed."""
@@ -47,6 +51,8 @@ def start_plugin(run: Run, table: Mapping[str, object], section: str) -> Alchemy
         run.exits.callback(_exit, plugin)
     if type(plugin).log is not AlchemyPlugin.log and run.group.is_main:
         run.loggers.append(plugin.log)
+    if type(plugin).log_media is not AlchemyPlugin.log_media and run.group.is_main:
+        run.media.sinks.append(plugin.log_media)
     return plugin
 
 

@@ -19,7 +19,7 @@ from loguru import logger
 from alchemy.config.secrets import contains_secret, hide, hide_words, mask_secrets
 from alchemy.config.toml_writer import dumps
 from alchemy.config.tree import Document, Table
-from alchemy.constraints import DateFormat, Inside, LogFormat, PathName
+from alchemy.constraints import DateFormat, Inside, LogFormat, NonNegativeFloat, PathName
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_file, hash_tree, read_bytes, write_atomic
 from alchemy.launch.process_group import get_rank_info
@@ -31,6 +31,7 @@ from alchemy.plugins.last_run_diff import compare_with_last
 from alchemy.plugins.log_sinks import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.records import Record
 from alchemy.records.environment import ENV_NAMES
+from alchemy.records.media_file import MAX_MB
 from alchemy.records.status import INFO
 from alchemy.records.symlinks import path_inside
 from alchemy.trust import CONFIG, digest_of, record_of, trust
@@ -48,7 +49,10 @@ class Sources(NamedTuple):
 
 @AlchemyPlugin.register()
 class FileLogger(AlchemyPlugin):
-    """Plugin that writes a record to `log_dir`: config, log, metrics, environment. `--no-file` disables it."""
+    """Plugin that writes a record to `log_dir`: config, log, metrics, media, environment. `--no-file` disables it.
+
+    `max_media_mb` bounds the size of images and other media; 0 disables them.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class FileLogger(AlchemyPlugin):
         subdirs: list[Annotated[str, Inside()]] = [],
         create_readme: bool = True,
         backup_cfg: bool = True,
+        max_media_mb: NonNegativeFloat = MAX_MB,
         level: Level = "DEBUG",
         format: Annotated[str, LogFormat()] = FILE_FORMAT,
         date_format: Annotated[str, DateFormat()] = DATE_FORMAT,
@@ -78,6 +83,9 @@ class FileLogger(AlchemyPlugin):
         folder = self.record.path
         run.record = self.record
         run.record_dir = folder
+        self.record.media.max_mb = max_media_mb
+        if max_media_mb:
+            run.media.sinks.append(self.record.media.write)
         self._watch_gpus()
         level = "DEBUG" if run.debug else level
         try:
@@ -184,6 +192,7 @@ class FileLogger(AlchemyPlugin):
             return
         status, reason = self.run.outcome(error)
         self._log_overhead()
+        self.run.media.close()
         unsaved = self.run.checkpoints.unsaved
         if unsaved:
             self.record.remarks.append(f"the last state could not be saved: {unsaved}")

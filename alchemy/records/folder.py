@@ -19,6 +19,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import lock_file, write_atomic, write_in_place
 from alchemy.records.create_folder import make_folder, write_error
 from alchemy.records.kill_reason import count_oom_kills
+from alchemy.records.media_file import MediaFile
 from alchemy.records.metrics_file import MetricsFile
 from alchemy.records.record_json import FORMAT
 from alchemy.records.status import (
@@ -117,6 +118,7 @@ class Record:
             )
         self.series = MetricsFile(folder / "metrics.jsonl", info["gen"])
         self.log = self.series.log
+        self.media = MediaFile(folder, gen=info["gen"])
         self.usage = Usage(info)
         self.remarks: list[str] = []  # notes on lost data, appended to the reason when the record is closed
         self._reopen = [self.series.reopen]
@@ -199,6 +201,7 @@ class Record:
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
         """Mark the rows after `from_line` as superseded, because the run resumes from an earlier state."""
         self.series.resume(self.generation, from_update, from_line, seconds)
+        self.media.resume(self.generation, from_update)
         self.when_resumed()
 
     @property

@@ -125,7 +125,7 @@ class ImageClassification(ImageTask):
     def _keep_hardest(self, rows: list[dict[str, Any]], batch: Mapping[str, Any]) -> None:
         for place, row in enumerate(rows):
             if "loss" in row and self._hardest.fits(row["loss"]):
-                picture = self.stack.restore(batch["image"][place])
+                picture = self.restore_image(batch["image"][place])
                 caption = f"{row['label']}: {row['pred']} {row['prob']:.2f}"
                 self._hardest.add(row["loss"], self.sample_index(place), picture, caption)
 

@@ -146,6 +146,10 @@ class ImageTask(SupervisedTask):
             self._offset = len(rows)
         return rows
 
+    def restore_image(self, image_CHW: Tensor) -> np.ndarray:
+        """Return an image of a batch as uint8 [H, W, C], without normalization."""
+        return self.stack.restore(image_CHW)
+
     # -- the hardest images
     def begin_eval(self, split: str, **kwargs: object) -> None:
         self._hardest.begin()
@@ -159,6 +163,7 @@ class ImageTask(SupervisedTask):
                 picture = self._hardest.draw() if path is not None else None
                 if path is not None and picture is not None:
                     write_atomic(path, picture)
+                    self.run.log_image(f"{split}/hardest", picture)
         return found
 
     def sample_index(self, place: int) -> int:

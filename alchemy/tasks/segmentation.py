@@ -158,7 +158,7 @@ class Segmentation(ImageTask):
     def _keep_hardest(self, rows: list[dict[str, Any]], batch: Mapping[str, Any]) -> None:
         for place, row in enumerate(rows):
             if "iou" in row and self._hardest.fits(1 - row["iou"]):
-                image = to_rgb(self.stack.restore(batch["image"][place]))
+                image = to_rgb(self.restore_image(batch["image"][place]))
                 parts = [image, overlay(image, row["mask"]), overlay(image, row["pred"])]
                 picture = side_by_side([shrink(part, 256) for part in parts])
                 caption = f"{Path(row.get('file', '')).name} IoU {row['iou']:.3f}: image, mask, prediction"

@@ -27,6 +27,7 @@ from alchemy.tasks.text_task import DEFAULT_LENGTH, texts_of
 from alchemy.text import Tokenizer
 
 END = "</s>"  # how EOS is shown in a list of tokens
+SAMPLES = 20  # translations of an evaluation that are logged
 DEFAULT_SEARCH = {"type": "alchemy.generate.BeamSearch", "beam": 4}
 
 
@@ -286,6 +287,7 @@ class Translation(AlchemyTask):
     def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
         rows = self._answers.end()
         scored = bool(rows) and "target" in rows[0]
+        self._log_samples(split, rows)
         found = {}
         if scored:
             found = text_scores([row["target"] for row in rows], [row["pred"] for row in rows], self._bleu)
@@ -293,6 +295,13 @@ class Translation(AlchemyTask):
         log_prob = self.run.metrics.current.mean("log_prob")
         ppl = {} if log_prob is None else {"ppl": perplexity(log_prob)}
         return super().end_eval(split, **({"preds": rows} if rows else {}), **ppl, **found, **kwargs)
+
+    def _log_samples(self, split: str, rows: list[dict[str, Any]]) -> None:
+        names = [name for name in ("source", "target", "pred") if rows and name in rows[0]]
+        if self.run.group.is_main and names:
+            self.run.log_table(
+                f"{split}/translations", names, [[row[name] for name in names] for row in rows[:SAMPLES]]
+            )
 
     def _write_signature(self, split: str, found: Mapping[str, Any]) -> None:
         """Write the BLEU score and its sacrebleu signature to the record."""

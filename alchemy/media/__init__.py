@@ -1,0 +1,1 @@
+"""Images, histograms, texts, tables and attention maps that a run logs next to its numbers."""

@@ -1,0 +1,160 @@
+"""Encode what a run logs as PNG, text and JSON files; sizes are bounded."""
+
+# H heads, Q queries, K keys, N rows, D dimensions
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from alchemy.media.pixels import draw_images, png_size, split_images, to_pixels, to_png
+from alchemy.media.snapshot import is_tensor, to_array
+from alchemy.optional_packages import import_package
+from alchemy.records.media_entry import Encoded
+
+PNG = b"\x89PNG\r\n\x1a\n"  # the first bytes of a PNG file
+BINS = 64
+MAX_TEXT = 2**20  # characters
+MAX_ROWS = 1000  # of a table
+MAX_CELL = 2000  # characters of a table cell
+MAX_CELLS = 20_000  # of a confusion matrix; the largest are kept
+MAX_TOKENS = 256  # queries and keys of an attention map
+MAX_HEADS = 32
+MAX_POINTS = 10_000  # of an embedding
+
+
+def encode_image(image: Any, caption: str) -> Encoded:
+    if isinstance(image, bytes):
+        if not image.startswith(PNG):
+            raise ValueError("expected a PNG file, got other bytes")
+        return _picture(image, {"caption": caption})
+    pixels, remarks = to_pixels(image)
+    return _picture(to_png(pixels), {"caption": caption} | remarks)
+
+
+def encode_images(images: Any, captions: Sequence[str], columns: int) -> Encoded:
+    tiles = split_images(images)
+    data, remarks = draw_images(tiles, captions, columns)
+    return _picture(data, {"count": len(images), "cut": len(images) > len(tiles)} | remarks)
+
+
+def encode_figure(png: bytes) -> Encoded:
+    return _picture(png, {})
+
+
+def encode_histogram(values: Any) -> Encoded:
+    """Count values in bins of equal width; NaN and infinities are counted separately."""
+    # with torch, which computes without Python's lock: NumPy would delay the training loop
+    flat = _to_tensor(values).flatten().float()
+    finite = flat[flat.isfinite()]
+    nan = int(flat.isnan().sum())
+    info: dict[str, Any] = {"count": len(flat), "nan": nan, "inf": len(flat) - nan - len(finite)}
+    if len(finite):
+        low, high = float(finite.min()), float(finite.max())
+        first, last = _widen(low, high)
+        counts = finite.histc(BINS, min=first, max=last).long().tolist()
+        edges = [float(f"{first + (last - first) * number / BINS:.6g}") for number in range(BINS + 1)]
+        std = float(finite.std(correction=0))
+        info |= {"edges": edges, "counts": counts, "min": low, "max": high, "mean": float(finite.mean()), "std": std}
+    return Encoded(b"", "", info)
+
+
+def encode_text(text: str, chars: int) -> Encoded:
+    return Encoded(text.encode("utf-8", "backslashreplace"), ".txt", {"chars": chars, "cut": chars > len(text)})
+
+
+def encode_table(columns: Sequence[str], rows: Sequence[Sequence[object]], total: int) -> Encoded:
+    cells = [[_cell(value) for value in row] for row in rows]
+    content = {"columns": [_cell(name) for name in columns], "rows": cells, "cut": total > len(rows)}
+    return _json(content, {"rows": total, "columns": len(columns)})
+
+
+def encode_attention(weights: Any, rows: Sequence[str], columns: Sequence[str], example: str) -> Encoded:
+    weights_HQK = to_array(weights).astype(np.float64)
+    weights_HQK = weights_HQK[None] if weights_HQK.ndim == 2 else weights_HQK
+    if weights_HQK.ndim != 3 or weights_HQK.shape[1:] != (len(rows), len(columns)):
+        expected = f"[heads, {len(rows)}, {len(columns)}] for {len(rows)} query and {len(columns)} key tokens"
+        raise ValueError(f"expected weights {expected}, got shape {weights_HQK.shape}")
+    kept_HQK = np.nan_to_num(weights_HQK[:MAX_HEADS, :MAX_TOKENS, :MAX_TOKENS]).round(4)
+    heads, queries, keys = kept_HQK.shape
+    content = {"rows": list(rows[:queries]), "columns": list(columns[:keys]), "weights": kept_HQK.tolist()}
+    info = {"heads": heads, "rows": queries, "columns": keys, "example": example}
+    return _json(content, info | {"cut": weights_HQK.shape != kept_HQK.shape})
+
+
+def encode_confusion(labels: Sequence[str], cells_N3: np.ndarray) -> Encoded:
+    """Encode the cells (gold, predicted, count) of a confusion matrix that are not 0."""
+    kept = cells_N3
+    if len(cells_N3) > MAX_CELLS:
+        kept = cells_N3[np.sort(np.argsort(-cells_N3[:, 2], kind="stable")[:MAX_CELLS])]
+    info = {"classes": len(labels), "total": int(cells_N3[:, 2].sum()), "cut": len(kept) < len(cells_N3)}
+    return _json({"labels": list(labels), "cells": kept.tolist()}, info)
+
+
+def find_cells(labels: Sequence[str], counts: Any) -> np.ndarray:
+    """Return the cells (gold, predicted, count) of a confusion matrix that are not 0, as [N, 3]."""
+    matrix = to_array(counts)
+    if matrix.shape != (len(labels), len(labels)):
+        raise ValueError(f"expected counts of {len(labels)} x {len(labels)} classes, got shape {matrix.shape}")
+    gold, predicted = matrix.nonzero()
+    return np.stack([gold, predicted, matrix[gold, predicted].astype(np.int64)], axis=1)
+
+
+def encode_embedding(vectors: Any, labels: Sequence[str]) -> Encoded:
+    points_ND = to_array(vectors).astype(np.float32)
+    if points_ND.ndim != 2 or (labels and len(labels) != len(points_ND)):
+        raise ValueError(f"expected vectors [N, D] and N labels or none, got {points_ND.shape} and {len(labels)}")
+    file = io.BytesIO()
+    np.savez_compressed(file, vectors=points_ND[:MAX_POINTS], labels=np.array(labels[:MAX_POINTS], dtype=np.str_))
+    rows, dimensions = points_ND.shape
+    return Encoded(file.getvalue(), ".npz", {"rows": rows, "dimensions": dimensions, "cut": rows > MAX_POINTS})
+
+
+def _to_tensor(values: Any) -> Any:
+    if is_tensor(values):
+        return values.to_dense() if values.is_sparse else values
+    return import_package("torch", "a histogram").from_numpy(np.asarray(values, dtype=np.float32))
+
+
+def _picture(data: bytes, info: dict[str, Any]) -> Encoded:
+    return Encoded(data, ".png", png_size(data) | info)
+
+
+def _json(content: dict[str, Any], info: dict[str, Any]) -> Encoded:
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return Encoded(text.encode("utf-8", "backslashreplace"), ".json", info)
+
+
+def _widen(low: float, high: float) -> tuple[float, float]:
+    """Return the range of a histogram, which must not be empty.
+
+    >>> _widen(0.0, 0.0), _widen(1.0, 3.0)
+    ((-0.5, 0.5), (1.0, 3.0))
+    """
+    if high > low:
+        return low, high
+    margin = abs(low) / 2 or 0.5
+    return low - margin, high + margin
+
+
+def _cell(value: object) -> object:
+    """Return a value as a JSON scalar."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else str(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    text = value if isinstance(value, str) else _describe(value)
+    return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Iterable) and not isinstance(value, bytes | dict):
+        return " ".join(map(str, value))
+    return str(value)
