@@ -36,12 +36,12 @@ class LogImages(BeginStepPipeline):
     def __init__(self, *, every: PositiveInt = 500, field: str = "image", limit: PositiveInt = 16) -> None:
         super().__init__()
         self.every, self.field, self.limit = every, field, limit
-        self._due = 0
+        self._last = -1  # of the micro-batches of an update, only the first is logged
 
     def __call__(self, batch: Any = None, **kwargs: object) -> dict[str, Any]:
         images = _read_field(batch, self.field, "batch", self)
-        if self.run.update >= self._due:
-            self._due = _next_due(self.run.update, self.every)
+        if self.run.update % self.every == 0 and self.run.update != self._last:
+            self._last = self.run.update
             task, shown = self.run.task, list(images[: self.limit])
             if isinstance(task, _RestoresImages):
                 shown = [task.restore_image(image) for image in shown]
@@ -56,12 +56,10 @@ class LogHistograms(EndStepPipeline):
     def __init__(self, *, fields: str | Sequence[str] = "logits", every: PositiveInt = 500) -> None:
         super().__init__()
         self.every, self.fields = every, [fields] if isinstance(fields, str) else list(fields)
-        self._due = 0
 
     def __call__(self, outputs: Any = None, **kwargs: object) -> dict[str, Any]:
         values = {name: _read_field(outputs, name, "outputs", self) for name in self.fields}
-        if self.run.update >= self._due and not self.run.mid_window:
-            self._due = _next_due(self.run.update, self.every)
+        if _is_due(self.run.update, self.every) and not self.run.mid_window:
             for name, value in values.items():
                 self.run.log_histogram(f"train/{name}", value)
         return kwargs
@@ -75,11 +73,9 @@ class LogWeights(EndStepPipeline):
         super().__init__()
         self.every = every
         self.params = match_parameters(self.run, pattern)
-        self._due = 0
 
     def __call__(self, outputs: object = None, **kwargs: object) -> dict[str, Any]:
-        if self.run.update >= self._due and not self.run.mid_window:
-            self._due = _next_due(self.run.update, self.every)
+        if _is_due(self.run.update, self.every) and not self.run.mid_window:
             for name, param in self.params.items():
                 self.run.log_histogram(f"weights/{name}", param)
         return kwargs
@@ -98,7 +94,7 @@ class LogGradients(SchedPipeline):
 
     def _before_step(self, optimizer: Optimizer, *args: object) -> None:
         update = self.run.update + 1
-        if update % self.every == 0 or update == 1:
+        if _is_due(update, self.every):
             for param in (param for group in optimizer.param_groups for param in group["params"]):
                 if id(param) in self._names and param.grad is not None:
                     self.run.log_histogram(f"gradients/{self._names[id(param)]}", param.grad, update=update)
@@ -116,9 +112,9 @@ def match_parameters(run: Run, pattern: str | Sequence[str]) -> dict[str, nn.Par
     return {name: param for name, param in params.items() if any(matches(name, glob) for glob in patterns)}
 
 
-def _next_due(update: int, every: int) -> int:
-    """Return the next update at which to log; a multiple of `every`, so that a resumed run logs at the same updates."""
-    return (update // every + 1) * every
+def _is_due(update: int, every: int) -> bool:
+    """Return whether to log after an update: the first one, and every multiple, so that a resumed run logs the same."""
+    return update == 1 or update % every == 0
 
 
 def _read_field(values: Any, name: str, where: str, pipe: SchedPipeline) -> Any:
@@ -126,4 +122,4 @@ def _read_field(values: Any, name: str, where: str, pipe: SchedPipeline) -> Any:
         return values[name]
     known = sorted(map(str, values)) if isinstance(values, Mapping) else []
     hint = did_you_mean(name, known) or f"available: {', '.join(known)}" if known else f"the {where} is no mapping"
-    raise AlchemyError(f"{type(pipe).__name__}: the {where} has no field {name!r}", section="sched.pipes", hint=hint)
+    raise AlchemyError(f"{type(pipe).__name__}: no field {name!r} in the {where}", section="sched.pipes", hint=hint)
