@@ -96,6 +96,7 @@ ROOMS = {
     "alchemy.tasks.": "text-tasks.md",
     "alchemy.pipeline.processors.": "processors.md",
     "alchemy.pipeline.corpora.": "corpora.md",
+    "alchemy.pipeline.log_media.": "media.md",
     "alchemy.pipeline.encode.": "batches.md",
     "alchemy.pipeline.windows.": "batches.md",
     "alchemy.data.collate.": "batches.md",
