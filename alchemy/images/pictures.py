@@ -65,12 +65,12 @@ def resize_mask(mask: np.ndarray, size: Sequence[int]) -> np.ndarray:
 
 
 def draw_grid(tiles: Sequence[tuple[np.ndarray, str]], columns: int = 0) -> bytes:
-    """Return a PNG file with images [H, W, 3] in rows, each with a caption below it."""
+    """Return a PNG file with images [H, W, 3] in rows, each with its caption, if any, below it."""
     pillow, drawing = import_package("PIL.Image", "a picture"), import_package("PIL.ImageDraw", "a picture")
     images = [_fit(pillow.fromarray(to_rgb(image))) for image, _ in tiles]
     columns = columns or max(1, min(len(images), 1600 // (max(image.width for image in images) + BORDER)))
     width, height = (max(sides) for sides in zip(*(image.size for image in images)))
-    step_x, step_y = width + BORDER, height + LINE + BORDER
+    step_x, step_y = width + BORDER, height + BORDER + (LINE if any(caption for _, caption in tiles) else 0)
     rows = -(-len(images) // columns)
     canvas = pillow.new("RGB", (columns * step_x + BORDER, rows * step_y + BORDER), "white")
     pen = drawing.Draw(canvas)

@@ -38,9 +38,10 @@ def encode_image(image: Any, caption: str) -> Encoded:
 
 
 def encode_images(images: Any, captions: Sequence[str], columns: int) -> Encoded:
-    tiles = split_images(images)
-    data, remarks = draw_images(tiles, captions, columns)
-    return _picture(data, {"count": len(images), "cut": len(images) > len(tiles)} | remarks)
+    converted = [to_pixels(image) for image in split_images(images)]
+    remarks = next((remarks for _, remarks in converted if remarks), {})
+    data = draw_images([pixels for pixels, _ in converted], captions, columns)
+    return _picture(data, {"count": len(images), "cut": len(images) > len(converted)} | remarks)
 
 
 def encode_figure(png: bytes) -> Encoded:

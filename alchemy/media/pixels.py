@@ -43,12 +43,10 @@ def split_images(images: Any) -> list[Any]:
     return list(images[:MOST])
 
 
-def draw_images(images: Sequence[Any], captions: Sequence[str], columns: int) -> tuple[bytes, dict[str, Any]]:
-    """Return a PNG file with a grid of images, and remarks of the first image that has any."""
-    converted = [to_pixels(image) for image in images]
+def draw_images(images: Sequence[Any], captions: Sequence[str] = (), columns: int = 0) -> bytes:
+    """Return a PNG file with a grid of images, in rows of `columns` (0: as many as fit)."""
     names = [*captions, *[""] * (len(images) - len(captions))]
-    remarks = next((remarks for _, remarks in converted if remarks), {})
-    return draw_grid([(pixels, name) for (pixels, _), name in zip(converted, names)], columns), remarks
+    return draw_grid([(to_pixels(image)[0], name) for image, name in zip(images, names)], columns)
 
 
 def png_size(data: bytes) -> dict[str, int]:

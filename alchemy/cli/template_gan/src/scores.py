@@ -2,23 +2,19 @@
 
 # B batch, N images, F features, K classes
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 import alchemy
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
-from alchemy.files import write_atomic
 from alchemy.pipeline import EvalPipeline, OutputPipeline
-from alchemy.pipeline.output_rows import record_file, tolerate_write_errors
 from alchemy.records.folder import newest
 
 SURE = 0.9  # a classifier recognizes an image if the probability of a class is higher
@@ -100,7 +96,7 @@ class SampleScores(EvalPipeline):
 
 @EvalPipeline.register()
 class SampleGrid(EvalPipeline):
-    """Writes the first samples of an evaluation as a picture to `images/` in the record."""
+    """Logs the first samples of an evaluation as a grid of images."""
 
     produces = ()
 
@@ -109,26 +105,9 @@ class SampleGrid(EvalPipeline):
         self.rows, self.columns = rows, columns
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        name = f"images/{split}_u{self.run.update:06}.png"
-        with tolerate_write_errors(self.run, name):
-            path = record_file(self.run, name) if self.run.group.is_main else None
-            if path is not None:
-                images = [row["sample"] for row in kwargs["samples"][: self.rows * self.columns]]
-                write_atomic(path, draw_grid(images, self.columns))
+        samples = [(row["sample"] + 1) / 2 for row in kwargs["samples"][: self.rows * self.columns]]
+        self.run.log_images(f"{split}/samples", samples, columns=self.columns)
         return kwargs
-
-
-def draw_grid(images: Sequence[np.ndarray], columns: int, scale: int = 2) -> bytes:
-    """Return a PNG file with images [C, H, W] from -1 to 1 in rows, each enlarged by `scale`."""
-    blank = np.full_like(images[0], -1)
-    padded = np.stack([*images, *[blank] * (-len(images) % columns)]).repeat(scale, 2).repeat(scale, 3)
-    tiles = np.pad(padded, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=0.5)
-    channels, height, width = tiles.shape[1:]
-    grid = tiles.reshape(-1, columns, channels, height, width).transpose(0, 3, 1, 4, 2)
-    pixels = ((grid + 1) * 127.5).round().clip(0, 255).astype(np.uint8).reshape(-1, columns * width, channels)
-    file = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if channels == 1 else pixels).save(file, "PNG")
-    return file.getvalue()
 
 
 def class_scores(probs_NK: np.ndarray) -> dict[str, float]:
