@@ -82,19 +82,23 @@ class LogWeights(EndStepPipeline):
 
 
 @SchedPipeline.register()
-class LogGradients(SchedPipeline):
+class LogGradients(BeginStepPipeline):
     """Logs the distributions of gradients every `every` updates, as the optimizer sees them: divided and clipped."""
 
     def __init__(self, *, every: PositiveInt = 500, pattern: str | Sequence[str] = "*") -> None:
         super().__init__()
-        self.every = every
+        self.every, self._is_due = every, False
         self._names = {id(param): name for name, param in match_parameters(self.run, pattern).items()}
         # gradients are freed at the end of an update, before any pipe is called
         self.run.exits.callback(register_optimizer_step_pre_hook(self._before_step).remove)
 
+    def __call__(self, batch: object = None, **kwargs: object) -> dict[str, Any]:
+        self._is_due = _is_due(self.run.update + 1, self.every)
+        return kwargs
+
     def _before_step(self, optimizer: Optimizer, *args: object) -> None:
-        update = self.run.update + 1
-        if _is_due(update, self.every):
+        if self._is_due:
+            update = self.run.update + 1
             for param in (param for group in optimizer.param_groups for param in group["params"]):
                 if id(param) in self._names and param.grad is not None:
                     self.run.log_histogram(f"gradients/{self._names[id(param)]}", param.grad, update=update)

@@ -127,7 +127,7 @@ def to_path(name: str) -> str:
     """Return the folder for the name of an entry; a name that is no path gets a hash, so that it stays unique.
 
     >>> to_path("dev/hardest"), to_path("../a b")
-    ('dev/hardest', 'a_b-8d1bd7a6')
+    ('dev/hardest', 'a_b-2c2c791a')
     """
     parts = [re.sub(r"[^\w.+=-]", "_", part).strip(".")[:MAX_NAME] for part in name.split("/")]
     path = "/".join(part for part in parts if part)

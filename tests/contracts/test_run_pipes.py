@@ -107,8 +107,8 @@ def test_a_sched_pipe_hands_on_its_keywords_at_each_of_its_moments(table: dict[s
     pipe = build(SchedPipeline, table)
     moments: dict[Any, list[Any]] = {
         BeginEpochPipeline: [],
-        BeginStepPipeline: [{}],
-        EndStepPipeline: [{"loss": 1.0}],
+        BeginStepPipeline: [{"image": torch.zeros(1, 1, 2, 2)}],
+        EndStepPipeline: [{"loss": 1.0, "logits": torch.zeros(1)}],
         EndEpochPipeline: [],
     }
     called = [pipe(*copy.deepcopy(args), x=1) for kind, args in moments.items() if isinstance(pipe, kind)]
