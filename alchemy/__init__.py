@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from alchemy.lazy import lazy
 
 if TYPE_CHECKING:
+    from alchemy.analysis.canvas import Canvas as Canvas
+    from alchemy.analysis.history import History as History
     from alchemy.analysis.record_set import records as records  # what calling the package `records` returns
     from alchemy.config.load import prepare_cfg as prepare_cfg
     from alchemy.context import Run as Run
@@ -33,6 +35,8 @@ __version__ = "1.0.0.dev0"
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Canvas": "analysis.canvas",
+        "History": "analysis.history",
         "prepare_cfg": "config.load",
         "Run": "context",
         "current_run": "context",

@@ -52,15 +52,18 @@ class NotebookOutput:
         self._id = ""  # display ID; empty until something is shown
 
     def show(self, line: str) -> None:
+        page = f'<pre style="margin: 0; white-space: pre">{html.escape(line)}</pre>' if line else ""
+        self.put({"text/plain": line, "text/html": page})
+
+    def put(self, content: Mapping[str, str], metadata: Mapping[str, Any] | None = None) -> None:
+        """Show content by MIME type; binary content is encoded with base64."""
         from IPython.display import display, update_display
 
-        page = f'<pre style="margin: 0; white-space: pre">{html.escape(line)}</pre>' if line else ""
-        content = {"text/plain": line, "text/html": page}
         if self._id:
-            update_display(content, display_id=self._id, raw=True)
+            update_display(content, display_id=self._id, raw=True, metadata=metadata)
         else:
             self._id = uuid.uuid4().hex
-            display(content, display_id=self._id, raw=True)
+            display(content, display_id=self._id, raw=True, metadata=metadata)
 
     def clear(self) -> None:
         if self._id:
@@ -133,7 +136,7 @@ class Bar(Progress):
             kept.add(name)
         parts = [text for name, text in fields.items() if name in kept]
         if bar is not None and "bar" in kept:
-            parts.insert(0, _draw(bar, min(BAR[0] + room, BAR[1])))
+            parts.insert(0, draw_bar(bar, min(BAR[0] + room, BAR[1])))
         return GAP.join(parts)
 
     def _fields(self) -> dict[str, str]:
@@ -145,7 +148,7 @@ class Bar(Progress):
             fields["text"] = " ".join(self.text.split())
         fields["rate"] = f"{1 / rate:.1f} s/it" if 0 < rate < 1 else f"{rate:.1f} it/s"
         if self.total and rate:
-            fields["eta"] = f"eta {_clock(max(self.total - self.done, 0) / rate)}"
+            fields["eta"] = f"eta {format_clock(max(self.total - self.done, 0) / rate)}"
         return fields
 
     def _fraction(self) -> float | None:
@@ -168,10 +171,10 @@ def _importance(name: str) -> int:
     return IMPORTANCE.index(name)
 
 
-def _draw(share: float, columns: int) -> str:
+def draw_bar(share: float, columns: int) -> str:
     """Draw a bar of the given width.
 
-    >>> _draw(0.5, 8)
+    >>> draw_bar(0.5, 8)
     '━━━━╌╌╌╌'
     """
     filled = round(columns * share)
@@ -189,7 +192,11 @@ def _format_value(name: str, value: float) -> str:
     return FORMATS.get(name, "{:.4g}").format(value)
 
 
-def _clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
+    """
+    >>> format_clock(59.5), format_clock(3661)
+    ('0:59', '1:01:01')
+    """
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -15,6 +15,7 @@ from alchemy.optional_packages import import_package
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def draw_png(plot: Plot) -> bytes:
@@ -26,14 +27,20 @@ def draw_png(plot: Plot) -> bytes:
     figure = Figure(figsize=(7.2, 3.0 * len(plot.panels)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     for place, panel in enumerate(plot.panels):
-        _draw_panel(figure.add_subplot(len(plot.panels), 1, place + 1), panel, plot)
+        draw_panel(figure.add_subplot(len(plot.panels), 1, place + 1), panel, plot)
+    return encode_png(figure)
+
+
+def encode_png(figure: Figure) -> bytes:
+    """Return a figure as a PNG file."""
     out = io.BytesIO()
     with warnings.catch_warnings(action="ignore"):  # a font without a character of a label
         figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
 
 
-def _draw_panel(axes: Axes, panel: Panel, plot: Plot) -> None:
+def draw_panel(axes: Axes, panel: Panel, plot: Plot) -> None:
+    """Draw a panel of a plot on the axes of a figure."""
     if plot.log:
         axes.set_yscale("log", nonpositive="mask")
     for number, line in enumerate(panel.lines):

@@ -35,15 +35,16 @@ def _draw_panel(panel: Panel, plot: Plot, width: int, height: int, *, color: boo
     # the first curve is drawn last, on top of the others
     for number, line in reversed(list(enumerate(panel.lines))):
         _draw_line(canvas, line, number, x_axis, y_axis)
-    yield _cut(panel.title, width, unicode)
+    yield cut(panel.title, width, unicode)
     bar, tick_bar, corner, flat = ("│", "┤", "└", "─") if unicode else ("|", "+", "+", "-")
     for row, text in enumerate(canvas.rows(color)):
         yield f"{labels.get(row, ''):>{margin}} {tick_bar if row in labels else bar}{text}".rstrip()
     yield f"{'':>{margin}} {corner}{flat * columns}"
     yield f"{'':>{margin}}  {_place_ticks(x_axis, columns)}"
-    yield _cut(f"{'':>{margin}}  {plot.x_label}", width, unicode)
+    yield cut(f"{'':>{margin}}  {plot.x_label}", width, unicode)
     for number, line in enumerate(panel.lines):
-        yield _describe_line(line, number, width, color=color, letters=not braille, unicode=unicode)
+        text = _describe_line(line) if plot.has_values else line.label
+        yield _draw_legend(text, number, width, color=color, letters=not braille, unicode=unicode)
 
 
 def _row_of(axis: Axis, value: float, height: int) -> int:
@@ -62,16 +63,20 @@ def _place_ticks(axis: Axis, columns: int) -> str:
     return line
 
 
-def _describe_line(line: PlotLine, number: int, width: int, *, color: bool, letters: bool, unicode: bool) -> str:
+def _describe_line(line: PlotLine) -> str:
     known = [y for y in line.ys if math.isfinite(y)]
     values = f"last {known[-1]:.4g}, min {min(known):.4g}, max {max(known):.4g}" if known else "no finite values"
+    return f"{line.label}: {values}"
+
+
+def _draw_legend(text: str, number: int, width: int, *, color: bool, letters: bool, unicode: bool) -> str:
     mark = MARKS[number % len(MARKS)] if letters else "──"
-    text = _cut(f"{line.label}: {values}", width - len(mark) - 2, unicode)
-    return f" {_paint(mark, number) if color else mark} {text}"
+    return f" {_paint(mark, number) if color else mark} {cut(text, width - len(mark) - 2, unicode)}"
 
 
-def _cut(text: str, width: int, unicode: bool) -> str:
-    text = printable(" ".join(text.split()) if text.strip() == text else text)
+def cut(text: str, width: int, unicode: bool = True) -> str:
+    """Shorten a text to the columns of a terminal, and escape its control characters."""
+    text = printable("".join(" " if letter.isspace() else letter for letter in text))
     if display_width(text) <= width:
         return text
     while text and display_width(text) > max(width - 2, 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from alchemy.analysis.axes import Axis, fit_axis
@@ -17,6 +17,7 @@ from alchemy.index.row import Row, drop_repeats
 from alchemy.index.value_format import format_count
 
 X_AXES = ("update", "epoch", "time")
+LOSSES = ("train/loss", "dev/loss")
 MAX_LINES = 40
 MAX_POINTS = 1000  # of a mean over runs whose points are at different places
 MAX_KEYS, LONGEST_LABEL = 3, 80  # config values in a label, and its characters
@@ -56,12 +57,24 @@ class Plot:
     x_label: str
     log: bool = False
     notes: list[str] = field(default_factory=list)
+    has_values: bool = True  # whether the legend shows the last, lowest and highest value of each curve
 
     def axes(self, panel: Panel) -> tuple[Axis, Axis]:
         """Return the x-axis, which all panels share, and the y-axis of a panel, which shows its bands too."""
         xs = (x for other in self.panels for line in other.lines for x in line.xs)
         ys = (y for line in panel.lines for values in (line.ys, line.low, line.high, line.raw) for y in values)
         return fit_axis(xs), fit_axis(ys, log=self.log)
+
+
+def choose_metrics(names: Collection[str], monitored: Iterable[str]) -> list[list[str]]:
+    """Return what to plot by default: the losses in the first panel, and the monitored metrics in one panel each.
+
+    >>> choose_metrics({"train/loss", "dev/loss", "dev/f1", "train/lr"}, ["dev/f1"])
+    [['train/loss', 'dev/loss'], ['dev/f1']]
+    """
+    losses = [name for name in LOSSES if name in names]
+    others = [[name] for name in dict.fromkeys(monitored) if name in names and name not in losses]
+    return ([losses] if losses else []) + others
 
 
 def build_plot(
@@ -143,10 +156,7 @@ class _Reader:
         buckets = self._index.curves.read(row, metric)
         if not buckets:
             return None
-        convert = self._converter(row)
-        xs = [convert((bucket.first + bucket.last) / 2) for bucket in buckets]
-        low, high = ([], []) if not _is_summary(buckets) else ([b.low for b in buckets], [b.high for b in buckets])
-        return PlotLine("", xs, [bucket.mean for bucket in buckets], low, high)
+        return build_line("", buckets, self._converter(row))
 
     def _converter(self, row: Row) -> Callable[[float], float]:
         if self._x == "update":
@@ -160,8 +170,12 @@ class _Reader:
         return lambda update: _interpolate(updates, values, update)
 
 
-def _is_summary(buckets: Sequence[Bucket]) -> bool:
-    return any(bucket.first != bucket.last for bucket in buckets)
+def build_line(label: str, buckets: Sequence[Bucket], convert: Callable[[float], float] = float) -> PlotLine:
+    """Return the curve of a metric; `convert` maps an update to its place on the x-axis."""
+    xs = [convert((bucket.first + bucket.last) / 2) for bucket in buckets]
+    is_summary = any(bucket.first != bucket.last for bucket in buckets)
+    low, high = ([b.low for b in buckets], [b.high for b in buckets]) if is_summary else ([], [])
+    return PlotLine(label, xs, [bucket.mean for bucket in buckets], low, high)
 
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,6 @@ EXAMPLES = """examples:
   alchemy plot 'tag:trec' --metric dev/f1                 # mean and band over seeds
   alchemy plot last --metric train/loss,dev/loss --metric dev/f1 --smooth 0.9 --out curves.svg
   alchemy plot last --metric train/grad_norm --log"""
-
-LOSSES = ("train/loss", "dev/loss")
 
 
 def _arguments(parser: Parser) -> None:
@@ -65,11 +62,9 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _choose_metrics(rows: Sequence[Row], known: dict[int, dict[str, Any]]) -> list[list[str]]:
-    """Return the losses for the first panel, and the monitored metrics for one panel each."""
-    names = {name for table in known.values() for name in table}
-    losses = [name for name in LOSSES if name in names]
-    monitored = dict.fromkeys(row.best_metric for row in rows if row.best_metric in names)
-    found = ([losses] if losses else []) + [[name] for name in monitored if name not in losses]
+    from alchemy.analysis.series import choose_metrics
+
+    found = choose_metrics({name for table in known.values() for name in table}, (row.best_metric for row in rows))
     if not found:
         raise AlchemyError("these runs have logged no loss and no monitored metric", hint="choose one with --metric")
     return found
@@ -102,13 +97,12 @@ def _write(plot: Plot, out: str, suffix: str) -> None:
 
 def _print(plot: Plot, height: int) -> None:
     from alchemy.analysis.plot_text import draw_text
+    from alchemy.analysis.screen import measure_screen
 
     if not 3 <= height <= 200:
         raise AlchemyError(f"--height must be between 3 and 200, got {height}")
-    encoding = (sys.stdout.encoding or "ascii").lower()
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    width = shutil.get_terminal_size().columns
-    print(draw_text(plot, width, height, color=color, unicode=encoding.startswith("utf")))
+    screen = measure_screen()
+    print(draw_text(plot, screen.columns, height, color=screen.color, unicode=screen.unicode))
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from array import array
 from collections.abc import Iterator, Mapping
 from io import BufferedReader
@@ -24,10 +25,25 @@ def read_curves(path: Path, start: Mark = START) -> Curves:
     """Read all metrics of a file, or of its lines from a mark on, without damaged and superseded lines."""
     reader = _Reader(start)
     with open_to_read(path) as file:
-        file.seek(start.size)
-        for block, size in _split_blocks(file):
-            reader.add(parse_lines(block), size)
+        reader.read(file)
     return reader.finish()
+
+
+class CurveFollower:
+    """Reads the curves of a file that is still being written; each call of `read` reads only the new lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._reader, self._file = path, _Reader(START), (0, 0)
+
+    def read(self) -> Curves:
+        """Return the curves so far. They are extended by the next call. Raises OSError if there is no file."""
+        with open_to_read(self._path) as file:
+            found = os.fstat(file.fileno())
+            identity = found.st_dev, found.st_ino
+            if identity != self._file or found.st_size < self._reader.size:  # another file, or a shorter one
+                self._reader, self._file = _Reader(START), identity
+            self._reader.read(file)
+        return self._reader.finish()
 
 
 def parse_lines(block: bytes) -> Rows:
@@ -79,7 +95,7 @@ def _split_blocks(file: BufferedReader) -> Iterator[tuple[bytes, int]]:
 
 class _Reader:
     def __init__(self, start: Mark) -> None:
-        self._lines, self._size = start
+        self._lines, self.size = start
         self._metrics: dict[str, Curve] = {}
         self._times, self._epochs = (Curve() for _ in CLOCKS)
         self._first_epoch: int | None = None
@@ -87,6 +103,12 @@ class _Reader:
         self._epoch_line = 0  # the last line that determines it
         self._marks = [start]
         self._resumed = False
+
+    def read(self, file: BufferedReader) -> None:
+        """Add the lines that have not been read yet."""
+        file.seek(self.size)
+        for block, size in _split_blocks(file):
+            self.add(parse_lines(block), size)
 
     def add(self, rows: Rows, size: int) -> None:
         for _, group in groupby(rows, _metric_names):
@@ -96,13 +118,13 @@ class _Reader:
                     if row is not None:
                         self._add_row(number, row)
             self._lines += len(same)
-        self._size += size
-        self._marks.append(Mark(self._lines, self._size))
+        self.size += size
+        self._marks.append(Mark(self._lines, self.size))
 
     def finish(self) -> Curves:
         found = {name: curve for name, curve in self._metrics.items() if len(curve)}
         clocks = dict(zip(CLOCKS, (self._times, self._epochs), strict=True))
-        return Curves(found, clocks, self._lines, self._size, tuple(self._marks), self._epoch_line, self._resumed)
+        return Curves(found, clocks, self._lines, self.size, tuple(self._marks), self._epoch_line, self._resumed)
 
     def _add_columns(self, rows: Rows) -> bool:
         """Add rows with the same metrics and ordinary values; return False, and add nothing, for any other rows."""
