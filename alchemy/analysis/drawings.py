@@ -18,7 +18,7 @@ from alchemy.index.value_format import format_count, format_duration, format_num
 BINS = 40
 HISTOGRAMS = 4  # of a series: the last ones
 MOST_IMAGES = 10
-FINE = 4  # points per bar of a histogram, so that bars are filled where a plot connects points
+FINE = 8  # points per bar of a histogram, so that bars are filled where a plot connects points
 
 
 @dataclass

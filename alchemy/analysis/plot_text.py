@@ -19,14 +19,15 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a br
 def draw_text(plot: Plot, width: int, height: int = 15, *, color: bool = False, unicode: bool = True) -> str:
     """Return the plot as lines of text that fit a terminal with `width` columns; each panel has `height` rows."""
     return "\n\n".join(
-        "\n".join(_draw_panel(panel, plot, width, max(height, LOWEST), color=color, unicode=unicode))
+        "\n".join(draw_panel(panel, plot, width, max(height, LOWEST), color=color, unicode=unicode))
         for panel in plot.panels
     )
 
 
-def _draw_panel(panel: Panel, plot: Plot, width: int, height: int, *, color: bool, unicode: bool) -> Iterator[str]:
+def draw_panel(panel: Panel, plot: Plot, width: int, height: int, *, color: bool, unicode: bool) -> Iterator[str]:
+    """Yield the lines of one panel of a plot."""
     x_axis, y_axis = plot.axes(panel)
-    ticks = find_ticks(y_axis, max(2, height // 4))
+    ticks = find_ticks(y_axis, max(3, height // 4))
     labels = dict(zip((_row_of(y_axis, tick, height) for tick in ticks), format_ticks(ticks), strict=True))
     margin = max(map(len, labels.values()), default=0)
     columns = max(NARROWEST, width - margin - 2)

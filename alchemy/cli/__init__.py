@@ -45,6 +45,7 @@ COMMANDS = {
     "diff": "show what differs between two records, or since a run",
     "compare": "compare the configs and results of runs, over seeds",
     "plot": "plot the metrics of runs, in the terminal or as a picture",
+    "watch": "follow the curves of a running record in the terminal",
     "export-tb": "write the metrics of records for TensorBoard",
     "import-tb": "create records from TensorBoard logs",
     "table": "show and edit tables of results",
