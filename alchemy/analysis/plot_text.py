@@ -33,8 +33,8 @@ def draw_panel(panel: Panel, plot: Plot, width: int, height: int, *, color: bool
     columns = max(NARROWEST, width - margin - 2)
     braille = unicode and len(panel.lines) <= (len(COLORS) if color else 1)
     canvas = (_Braille if braille else _Letters)(columns, height)
-    # the first curve is drawn last, on top of the others
-    for number, line in reversed(list(enumerate(panel.lines))):
+    # curves with few points, such as evaluations, are drawn last, on top of the others; of equal ones, the first is
+    for number, line in sorted(enumerate(panel.lines), key=lambda pair: (len(pair[1].xs), pair[0]), reverse=True):
         _draw_line(canvas, line, number, x_axis, y_axis)
     yield cut(panel.title, width, unicode)
     bar, tick_bar, corner, flat = ("│", "┤", "└", "─") if unicode else ("|", "+", "+", "-")
@@ -42,7 +42,8 @@ def draw_panel(panel: Panel, plot: Plot, width: int, height: int, *, color: bool
         yield f"{labels.get(row, ''):>{margin}} {tick_bar if row in labels else bar}{text}".rstrip()
     yield f"{'':>{margin}} {corner}{flat * columns}"
     yield f"{'':>{margin}}  {_place_ticks(x_axis, columns)}"
-    yield cut(f"{'':>{margin}}  {plot.x_label}", width, unicode)
+    if plot.x_label:
+        yield cut(f"{'':>{margin}}  {plot.x_label}", width, unicode)
     for number, line in enumerate(panel.lines):
         text = _describe_line(line) if plot.has_values else line.label
         yield _draw_legend(text, number, width, color=color, letters=not braille, unicode=unicode)
@@ -54,7 +55,7 @@ def _row_of(axis: Axis, value: float, height: int) -> int:
 
 def _place_ticks(axis: Axis, columns: int) -> str:
     """Return the labels of the x-axis, without overlaps."""
-    ticks = find_ticks(axis, max(2, columns // 12))
+    ticks = find_ticks(axis, max(3, columns // 12))
     line = ""
     for tick, text in zip(ticks, format_ticks(ticks), strict=True):
         start = round(axis.place(tick) * (columns - 1)) - len(text) // 2

@@ -24,13 +24,16 @@ from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.record_config import read_config
 from alchemy.records.status import try_read_info
 
-NARROWEST = 56  # columns of a plot beside another one
+NARROWEST, TINIEST = 56, 38  # columns of a plot beside another one: if the terminal is high, and if it is low
 HEIGHTS = (4, 20)  # rows of a plot, without its axes and legend
-AXES = 4  # rows around a plot: its title and its x-axis
+LOW = 8  # rows; plots are put side by side rather than being lower
+AXES = 3  # rows around a plot: its title and its x-axis
 PLAIN_HEIGHT = 12  # rows of a plot if the output is not a terminal
+GAP = 2  # columns between two plots
 RECENT = 200  # rows that the speed is measured over
 SILENT = 60  # seconds without new metrics that are worth mentioning
-BAR = 24
+BAR = (8, 24)  # minimum and maximum width of the bar in columns
+MOST_SPLITS = 5
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 COLORS = {"running": 32, "finished": 36, "stopped": 33}  # of a status; any other is red
 
@@ -38,8 +41,8 @@ COLORS = {"running": 32, "finished": 36, "stopped": 33}  # of a status; any othe
 class RecordWatch:
     """The state of a record that a run may be writing to; `refresh` reads what is new."""
 
-    def __init__(self, folder: Path, metrics: Sequence[Sequence[str]] = ()) -> None:
-        self.folder, self._chosen = folder, metrics
+    def __init__(self, folder: Path, metrics: Sequence[Sequence[str]] = (), *, log: bool = False) -> None:
+        self.folder, self._chosen, self._log = folder, metrics, log
         self._follower = CurveFollower(folder / "metrics.jsonl")
         self._curves, self._info = Curves(), dict[str, Any]()
         self._updates, self._epochs = _read_length(folder)
@@ -72,7 +75,7 @@ class RecordWatch:
     def draw(self, screen: Screen) -> list[str]:
         """Return the lines that describe the record; in a terminal, they fit it."""
         width, unicode = screen.columns, screen.unicode
-        head = [self._draw_head(screen), *(cut(line, width, unicode) for line in self._describe_progress(screen))]
+        head = [self._draw_head(screen), *self._draw_progress(screen)]
         scores = [cut(line, width, unicode) for line in self._describe_scores()]
         room = screen.rows - 4 - len(head) - len(scores) if screen.live else None
         lines = [*head, "", *self._draw_plots(screen, room), "", *scores]
@@ -86,21 +89,25 @@ class RecordWatch:
             return f"{tag}  {status}{rest}"
         return f"\x1b[1m{tag}\x1b[0m  \x1b[1;{COLORS.get(self.status, 31)}m{status}\x1b[0m\x1b[2m{rest}\x1b[0m"
 
-    def _describe_progress(self, screen: Screen) -> Iterator[str]:
+    def _draw_progress(self, screen: Screen) -> list[str]:
+        """Return a line with a bar and as many facts as fit; none if there are no metrics yet."""
         clock = self._curves.clocks.get("time")
         if not clock:
-            return
+            return []
         update, seconds = self._curves.updates, clock.values[-1]
         ends = self._curves.clocks["epoch"]
         epoch = int(ends.values[-1]) if len(ends) else 0
         total = self._updates or self._guess_total()
         parts = [f"epoch {show_epoch(epoch, self._epochs)}", f"update {update:,}" + (f"/{total:,}" if total else "")]
-        if total and screen.unicode:
-            parts.insert(0, draw_bar(min(update / total, 1.0), BAR))
         parts.append(f"time {format_clock(seconds)}")
         if self.is_running:
             parts += self._describe_speed(total)
-        yield "  ".join(parts)
+        while len(parts) > 1 and len("  ".join(parts)) > screen.columns:
+            parts.pop()
+        room = screen.columns - len("  ".join(parts)) - 2
+        if total and screen.unicode and room >= BAR[0]:
+            parts.insert(0, draw_bar(min(update / total, 1.0), min(room, BAR[1])))
+        return [cut("  ".join(parts), screen.columns, screen.unicode)]
 
     def _describe_speed(self, total: int | None) -> Iterator[str]:
         """Yield the time left and the updates per second, measured over the last rows."""
@@ -133,16 +140,14 @@ class RecordWatch:
         if not groups:
             yield cut(_explain_empty(sorted(known), waiting), screen.columns, screen.unicode)
             return
-        plot = Plot([Panel(", ".join(names), [self._build_line(name) for name in names]) for names in groups], "update")
-        across = max(1, min(len(groups), (screen.columns + 2) // (NARROWEST + 2)))
-        rows = [plot.panels[start : start + across] for start in range(0, len(groups), across)]
-        width = (screen.columns + 2) // across - 2
-        for place, row in enumerate(rows):
-            rest = AXES + max(len(panel.lines) for panel in row)
-            height = PLAIN_HEIGHT if room is None else (room - len(rows) + 1) // len(rows) - rest
-            height = min(max(height, HEIGHTS[0]), HEIGHTS[1])
-            yield from [""] if place else []
+        panels = [Panel(f"{', '.join(names)} by update", list(map(self._build_line, names))) for names in groups]
+        plot = Plot(panels, "", self._log)
+        across, height = _arrange(panels, screen.columns, room)
+        width = (screen.columns + GAP) // across - GAP
+        for start in range(0, len(panels), across):
+            yield from [""] if start else []
             look = {"color": screen.color, "unicode": screen.unicode}
+            row = panels[start : start + across]
             yield from _join([list(draw_panel(panel, plot, width, height, **look)) for panel in row], width)
         if waiting:
             yield cut(f"not logged yet: {format_names(waiting, 4)}", screen.columns, screen.unicode)
@@ -158,7 +163,7 @@ class RecordWatch:
                 split, _, short = name.rpartition("/")
                 splits.setdefault(split, []).append(f"{short} {format_number(curve.values[-1])}")
         longest = max(map(display_width, splits), default=0)
-        for split, texts in splits.items():
+        for split, texts in list(splits.items())[:MOST_SPLITS]:
             yield f"{split:<{longest}}  {'  '.join(texts)}"
         best = self._info.get("best")
         if isinstance(best, dict) and isinstance(value := best.get("value"), int | float):
@@ -176,6 +181,20 @@ def _read_length(folder: Path) -> tuple[int | None, float | None]:
     )
 
 
+def _arrange(panels: Sequence[Panel], columns: int, room: int | None) -> tuple[int, int]:
+    """Return the number of panels in a row, and the height of each: low ones are rather put side by side."""
+    legend = max(len(panel.lines) for panel in panels)
+    for narrowest in (NARROWEST, TINIEST):
+        across = max(1, min(len(panels), (columns + GAP) // (narrowest + GAP)))
+        if room is None:
+            return across, PLAIN_HEIGHT
+        rows = math.ceil(len(panels) / across)
+        height = (room - rows + 1) // rows - AXES - legend
+        if height >= LOW:
+            break
+    return across, min(max(height, HEIGHTS[0]), HEIGHTS[1])
+
+
 def _explain_empty(known: Sequence[str], waiting: Sequence[str]) -> str:
     if waiting:
         return f"not logged yet: {format_names(waiting, 4)}"
@@ -187,7 +206,7 @@ def _explain_empty(known: Sequence[str], waiting: Sequence[str]) -> str:
 def _join(blocks: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Put blocks of lines side by side."""
     for parts in zip_longest(*blocks, fillvalue=""):
-        yield "  ".join(part + " " * (width - _width(part)) for part in parts).rstrip()
+        yield (" " * GAP).join(part + " " * (width - _width(part)) for part in parts).rstrip()
 
 
 def _width(*texts: str) -> int:

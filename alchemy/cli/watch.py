@@ -37,6 +37,7 @@ def _arguments(parser: Parser) -> None:
     add_record(parser)
     add = parser.add_argument
     add("--metric", action="append", default=[], metavar="NAME,..", help="metrics of one plot; may be repeated")
+    add("--log", action="store_true", help="logarithmic y-axis")
     add("--every", type=float, default=1.0, metavar="SECONDS", help="time between two readings (default: 1)")
     add("--once", action="store_true", help="print the current state, and exit")
 
@@ -49,7 +50,7 @@ def _main(args: argparse.Namespace) -> int:
     if not 0.1 <= args.every <= 86400:
         raise AlchemyError(f"--every must be between 0.1 and 86400 seconds, got {args.every:g}")
     names = [[name.strip() for name in text.split(",") if name.strip()] for text in args.metric]
-    watch = RecordWatch(find_record(args.record).absolute(), [group for group in names if group])
+    watch = RecordWatch(find_record(args.record).absolute(), [group for group in names if group], log=args.log)
     watch.refresh()
     if watch.is_running and measure_screen().live and not args.once:
         try:
@@ -59,7 +60,7 @@ def _main(args: argparse.Namespace) -> int:
                 raise
     if not watch.is_running or args.once:
         watch.check_metrics()
-    print("\n".join(watch.draw(measure_screen()._replace(live=False))))
+    print("\n".join(watch.draw(measure_screen())))
     return 0
 
 
@@ -89,8 +90,6 @@ def _take_over_terminal() -> Iterator[None]:
     before = termios.tcgetattr(keyboard) if keyboard is not None else None
     try:
         with handle_signals(lambda number: False):
-            if keyboard is not None:
-                tty.setcbreak(keyboard)
             sys.stdout.write(ENTER)
             yield
     finally:
@@ -106,6 +105,7 @@ def _read_key(seconds: float) -> str:
     if sys.stdin is None or not sys.stdin.isatty():
         time.sleep(seconds)
         return ""
+    tty.setcbreak(sys.stdin, termios.TCSANOW)  # each time: a shell changes it when the program is suspended
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
     return os.read(sys.stdin.fileno(), 1).decode("latin-1").lower() if ready else ""
 
