@@ -58,7 +58,10 @@ def _draw(part: SubFigure, drawing: Drawing) -> None:
         panel = drawing.plot.panels[0]
         if drawing.plot.has_values:
             panel = replace(panel, lines=[replace(line, label=_with_value(line)) for line in panel.lines])
-        draw_panel(part.subplots(), panel, drawing.plot)
+        axes = part.subplots()
+        draw_panel(axes, panel, drawing.plot)
+        if drawing.plot.has_values:  # steps are whole numbers
+            axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _with_value(line: PlotLine) -> str:

@@ -119,10 +119,11 @@ class History:
             known = f"it has {format_names(self.metrics, 8)}" if self._values else "nothing has been logged yet"
             raise MissingKey(f"the history has no {name!r}: {known}", hint=did_you_mean(name, self._values))
         values = self._values[name]
-        steps = sorted(values)
+        if not all(map(operator.lt, values, itertools.islice(values, 1, None))):  # logged in another order
+            values = self._values[name] = {step: values[step] for step in sorted(values)}
         starts = self._find_starts()
-        places = [starts[step[0]] + step[1] if isinstance(step, tuple) else step for step in steps]
-        return Series(name, steps, [values[step] for step in steps], places, self.x_label)
+        places = [starts[step[0]] + step[1] if isinstance(step, tuple) else step for step in values]
+        return Series(name, list(values), list(values.values()), places, self.x_label)
 
     def _find_starts(self) -> dict[int, int]:
         """Return where each epoch begins on the x-axis: after the steps of the previous ones.
