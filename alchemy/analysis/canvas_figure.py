@@ -61,7 +61,7 @@ def _draw(part: SubFigure, drawing: Drawing) -> None:
         axes = part.subplots()
         draw_panel(axes, panel, drawing.plot)
         if drawing.plot.has_values:  # steps are whole numbers
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.locator_params(axis="x", integer=True)
 
 
 def _with_value(line: PlotLine) -> str:

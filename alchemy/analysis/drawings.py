@@ -79,7 +79,7 @@ def build_histograms(values: object, title: str) -> Curves:
         named: list[tuple[str, object]] = [(f"step {format_step(step)}", data) for step, data in reversed(recent)]
         title = title or values.name
     else:
-        named = [("all", values)]
+        named = [("", values)]
     flat = {label: _flatten(data, title) for label, data in named}
     known = [own[np.isfinite(own)] for own in flat.values()]
     everything = np.concatenate(known)
@@ -100,7 +100,7 @@ def _flatten(values: object, name: str) -> np.ndarray:
 
 def _describe(label: str, values: np.ndarray) -> str:
     known = values[np.isfinite(values)]
-    text = f"{label}: {format_count(values.size, 'value')}"
+    text = (f"{label}: " if label else "") + format_count(values.size, "value")
     if known.size:
         scale = max(float(np.abs(known).max()), 1.0)  # sums of huge values would overflow
         mean, spread = (scale * float(number) for number in ((known / scale).mean(), (known / scale).std()))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -85,23 +85,23 @@ class History:
         """Return the time between the first and the last call of `log`."""
         return datetime.timedelta(seconds=self._seconds)
 
-    def log(self, step: Step, /, **values: object) -> None:
+    def log(self, step: SupportsIndex | tuple[SupportsIndex, SupportsIndex], /, **values: object) -> None:
         """Store values of metrics at a step: an integer, or (epoch, step).
 
         Steps may be logged in any order; a second value of a metric at the same step replaces the first.
         """
-        step = _check_step(step)
-        if self.step is not None and isinstance(step, tuple) != isinstance(self.step, tuple):
+        place = _check_step(step)
+        if self.step is not None and isinstance(place, tuple) != isinstance(self.step, tuple):
             hint = "log all steps in the same form: an integer, or (epoch, step)"
-            raise AlchemyError(f"the step {step} cannot follow {self.step}", hint=hint)
+            raise AlchemyError(f"the step {place} cannot follow {self.step}", hint=hint)
         numbers = numbers_in(values)
         found = {name: numbers[name] if name in numbers else _copy_array(name, value) for name, value in values.items()}
-        self._note(step)
+        self._note(place)
         now = time.monotonic()
         self._first = self._first or now - self._seconds
         self._seconds = now - self._first
         for name, value in found.items():
-            self._values.setdefault(name, {})[step] = value
+            self._values.setdefault(name, {})[place] = value
 
     def _note(self, step: Step) -> None:
         self.step = step

@@ -33,7 +33,7 @@ GAP = 2  # columns between two plots
 RECENT = 200  # rows that the speed is measured over
 SILENT = 60  # seconds without new metrics that are worth mentioning
 BAR = (8, 24)  # minimum and maximum width of the bar in columns
-MOST_SPLITS = 5
+LONGEST_TAG, MOST_SPLITS = 40, 5
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 COLORS = {"running": 32, "finished": 36, "stopped": 33}  # of a status; any other is red
 
@@ -83,8 +83,12 @@ class RecordWatch:
 
     def _draw_head(self, screen: Screen) -> str:
         reason = str(self._info.get("reason") or "").partition("\n")[0]
-        tag, status = (cut(str(text), 40, screen.unicode) for text in (self._info.get("tag") or "run", self.status))
-        rest = cut(f"{f': {reason}' if reason else ''}  {self.folder.name}", screen.columns - 2 - _width(tag, status))
+        status = self.status
+        tag = cut(
+            str(self._info.get("tag") or "run"), min(LONGEST_TAG, screen.columns - len(status) - 4), screen.unicode
+        )
+        room = screen.columns - 2 - _width(tag, status)
+        rest = cut(f"{f': {reason}' if reason else ''}  {self.folder.name}", room, screen.unicode)
         if not screen.color:
             return f"{tag}  {status}{rest}"
         return f"\x1b[1m{tag}\x1b[0m  \x1b[1;{COLORS.get(self.status, 31)}m{status}\x1b[0m\x1b[2m{rest}\x1b[0m"

@@ -58,7 +58,7 @@ def test_a_block_is_one_frame_and_replaces_the_previous_one(history: History, mo
 
 def test_a_frame_of_a_block_that_fails_is_not_shown(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     canvas = Canvas()
-    with pytest.raises(ZeroDivisionError), canvas:
+    with pytest.raises(ZeroDivisionError, match="division"), canvas:
         canvas.draw_plot(history["loss"])
         _ = 1 / 0
     del canvas

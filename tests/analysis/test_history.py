@@ -60,7 +60,7 @@ def test_arrays_are_copied() -> None:
     history.log(0, weights=weights, half=torch.ones(2, dtype=torch.bfloat16))
     with torch.no_grad():
         weights += 1
-    assert history["weights"].data[0].tolist() == [0, 0] and history["half"].data[0].tolist() == [1, 1]
+    assert np.array_equal(history["weights"].data[0], [0, 0]) and np.array_equal(history["half"].data[0], [1, 1])
 
 
 @pytest.mark.parametrize(
