@@ -83,7 +83,7 @@ class Canvas:
         self._add(build_images(image, limit, title))
 
     def draw_hist(self, values: object, title: str = "") -> None:
-        """Draw the histogram of an array or a tensor, or of the last values of a series."""
+        """Draw the histogram of an array or a tensor, of the numbers of a series, or of its last arrays."""
         self._add(build_histograms(values, title))
 
     def _add(self, drawing: Drawing) -> None:

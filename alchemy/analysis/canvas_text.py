@@ -84,14 +84,14 @@ def _color(pixel: Sequence[int], exact: bool) -> str:
     """Return the color of a pixel, or the nearest one of a terminal with 256 colors.
 
     >>> _color([255, 0, 128], True), _color([255, 0, 128], False), _color([130, 130, 130], False)
-    ('2;255;0;128', '5;199', '5;244')
+    ('2;255;0;128', '5;198', '5;244')
     """
     red, green, blue = pixel
     if exact:
         return f"2;{red};{green};{blue}"
     if red == green == blue and 8 <= red < 243:  # the grays are finer than the cube of colors
         return f"5;{232 + (red - 3) // 10}"
-    red, green, blue = (max(0, (value - 35) // 40) for value in pixel)
+    red, green, blue = (0 if value < 48 else max(1, (value - 35) // 40) for value in pixel)
     return f"5;{16 + 36 * red + 6 * green + blue}"
 
 

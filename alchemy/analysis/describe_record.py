@@ -74,7 +74,7 @@ def suggest_commands(row: Row, name: str) -> list[str]:
         updates = find_failed_updates(row.folder, row.reason) if (row.folder / LEDGER).is_file() else []
         found += [f"alchemy replay {name} --update {updates[-1]}"] if row.status == "failed" and updates else []
     if row.status == "running":
-        found += [f"alchemy stop {name}", f"alchemy open {name} --log"]
+        found += [f"alchemy watch {name}", f"alchemy stop {name}", f"alchemy open {name} --log"]
     if row.kind == "train" and has_weights and row.status != "running":
         found += [f"alchemy test {name}", f"alchemy predict {name}"]
     if row.kind == "train" and row.updates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from alchemy.index.value_format import format_count, format_duration, format_num
 BINS = 40
 HISTOGRAMS = 4  # of a series: the last ones
 MOST_IMAGES = 10
+SUMMARY_WIDTH, SUMMARY_LINES = 88, 3  # characters and lines; a picture has no room for more
 FINE = 8  # points per bar of a histogram, so that bars are filled where a plot connects points
 
 
@@ -73,13 +75,14 @@ def _reduce(metric: Series, label: str) -> PlotLine:
 
 
 def build_histograms(values: object, title: str) -> Curves:
-    """Return a histogram; of a series, the histograms of its last values."""
-    if isinstance(values, Series):
+    """Return a histogram; of a series, that of its numbers, or those of its last arrays."""
+    named: list[tuple[str, object]] = [("", values)]
+    if isinstance(values, Series) and all(isinstance(value, float) for value in values.data):
+        title, named = title or values.name, [("", values.data)]
+    elif isinstance(values, Series):
         recent = list(zip(values.steps, values.data, strict=True))[-HISTOGRAMS:]
-        named: list[tuple[str, object]] = [(f"step {format_step(step)}", data) for step, data in reversed(recent)]
+        named = [(f"step {format_step(step)}", data) for step, data in reversed(recent)]
         title = title or values.name
-    else:
-        named = [("", values)]
     flat = {label: _flatten(data, title) for label, data in named}
     known = [own[np.isfinite(own)] for own in flat.values()]
     everything = np.concatenate(known)
@@ -132,6 +135,6 @@ def build_images(image: object, limit: int, title: str) -> Images:
 
 def build_summary(history: History, title: str) -> Summary:
     time = format_duration(history.seconds)
-    lines = [title] if title else []
-    lines.append(history.describe_step() + (f"  time {time}" if history.step is not None else ""))
-    return Summary("summary", lines)
+    text = history.describe_step() + (f"  time {time}" if history.step is not None else "")
+    lines = textwrap.wrap(text, SUMMARY_WIDTH, max_lines=SUMMARY_LINES, placeholder=" ...")
+    return Summary("summary", [title, *lines] if title else lines)

@@ -116,6 +116,21 @@ def test_images_of_every_size_fit(size: tuple[int, int]) -> None:
     assert max(map(len, lines)) <= 60 and len(lines) <= 17
 
 
+def test_a_series_has_one_histogram_of_its_numbers_or_several_of_its_arrays(history: History) -> None:
+    for step in range(6):
+        history.log(step, weights=np.arange(5) * step)
+    numbers, arrays = (build_histograms(history[name], "").plot.panels[0] for name in ("acc", "weights"))
+    assert [line.label for line in numbers.lines] == ["20 values, mean 0.475, std 0.2883"]
+    assert [line.label.partition(":")[0] for line in arrays.lines] == ["step 19", "step 5", "step 4", "step 3"]
+    assert [bool(line.low) for line in arrays.lines] == [True, False, False, False]
+
+
+def test_a_long_summary_is_cut(history: History) -> None:
+    history.log(20, **{f"metric{number}": number for number in range(99)})
+    lines = build_summary(history, "title").lines
+    assert len(lines) == 4 and lines[-1].endswith(" ...") and max(map(len, lines)) <= 88
+
+
 def test_a_histogram_tells_what_it_leaves_out() -> None:
     values = [1.0, 2.0, 2.0, math.nan, math.inf, -1e308]
     lines = draw_frame([build_histograms(torch.tensor(values, dtype=torch.float64), "grad\x1b[2J")], PLAIN)
