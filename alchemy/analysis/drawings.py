@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from alchemy.analysis.axes import LARGEST
 from alchemy.analysis.history import History, Series, format_step
 from alchemy.analysis.series import Panel, Plot, PlotLine, build_line
 from alchemy.errors import AlchemyError
@@ -84,7 +85,7 @@ def build_histograms(values: object, title: str) -> Curves:
         named = [(f"step {format_step(step)}", data) for step, data in reversed(recent)]
         title = title or values.name
     flat = {label: _flatten(data, title) for label, data in named}
-    known = [own[np.isfinite(own)] for own in flat.values()]
+    known = [np.clip(own[np.isfinite(own)], -LARGEST, LARGEST) for own in flat.values()]
     everything = np.concatenate(known)
     low, high = (float(everything.min()), float(everything.max())) if everything.size else (0.0, 1.0)
     edges = np.linspace(low, high, BINS + 1) if low < high else np.linspace(low - 0.5, low + 0.5, BINS + 1)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import math
 import operator
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 
 from alchemy.errors import AlchemyError, MissingKey, did_you_mean, printable
-from alchemy.files import read_table, write_json
 from alchemy.images.convert import to_array
 from alchemy.index.read_curves import read_curves
 from alchemy.index.record_index import RecordIndex
@@ -148,32 +145,6 @@ class History:
         """Print the last step and its numbers."""
         print(self.describe_step())  # noqa: T201
 
-    def save(self, file: str | Path) -> None:
-        """Write the numbers, but not the arrays, to a JSON file."""
-        metrics = {
-            name: [[step, value if math.isfinite(value) else str(value)] for step, value in table.items()]
-            for name, values in self._values.items()
-            if (table := {step: value for step, value in values.items() if isinstance(value, float)})
-        }
-        write_json(file, {"format": 1, "seconds": self._seconds, "x": self.x_label, "metrics": metrics})
-
-    def load(self, file: str | Path) -> None:
-        """Replace the content with that of a file written by `save`."""
-        try:
-            table = read_table(file)
-            values: dict[str, dict[Step, Value]] = {
-                name: {_parse_step(step): float(value) for step, value in rows} for name, rows in _rows(table)
-            }
-            seconds, steps = float(table["seconds"]), {step for rows in values.values() for step in rows}
-            last = max(steps, default=None)
-        except (OSError, KeyError, TypeError, ValueError, OverflowError) as error:
-            hint = "expected a file written by History.save"
-            raise AlchemyError(f"{file} cannot be read: {error}", hint=hint) from error
-        self._values, self._ranges, self._seconds, self._first = values, {}, seconds, 0.0
-        for step in steps:
-            self._note(step)
-        self.step, self.x_label = last, str(table.get("x", "step"))
-
 
 def format_step(step: Step) -> str:
     """
@@ -192,14 +163,6 @@ def _check_step(step: object) -> Step:
         hint = "expected an integer, or (epoch, step)"
         raise AlchemyError(f"{step!r} is not a step", hint=hint)
     return (numbers[0], numbers[1]) if isinstance(step, tuple) else numbers[0]
-
-
-def _parse_step(step: object) -> Step:
-    return _check_step(tuple(step) if isinstance(step, list) else step)
-
-
-def _rows(table: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
-    return list(dict(table["metrics"]).items())
 
 
 def _copy_array(name: str, value: object) -> np.ndarray:

@@ -103,23 +103,6 @@ def test_progress_prints_the_numbers_of_the_last_step(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "nothing has been logged yet\nstep 0:7  损失\\u001b[31m nan\n"
 
 
-@pytest.mark.parametrize("step", [3, (0, 3)])
-def test_numbers_are_saved_and_loaded(tmp_path: Path, step: int | tuple[int, int]) -> None:
-    history, loaded = History(), History()
-    history.log(step, loss=0.5, worst=math.inf, image=np.zeros((2, 2)))
-    history.save(tmp_path / "history.json")
-    loaded.load(tmp_path / "history.json")
-    assert loaded.metrics == ["loss", "worst"] and loaded.step == step
-    assert loaded["worst"] == history["worst"] and loaded.seconds == history.seconds
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"metrics": {"a": [[1]]}, "seconds": 1}', '{"metrics": 3}'])
-def test_a_damaged_file_is_one_error(tmp_path: Path, text: str) -> None:
-    (tmp_path / "history.json").write_text(text)
-    with pytest.raises(AlchemyError, match=r"history.json cannot be read: .*; expected a file written by History.save"):
-        History().load(tmp_path / "history.json")
-
-
 def test_a_record_becomes_a_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = write_curves(tmp_path / "records", 0, {"train/loss": [3.0, 2.0, float("nan")]})
