@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from alchemy.analysis.axes import LARGEST
-from alchemy.analysis.history import History, Series, format_step
+from alchemy.analysis.history import History, Series, format_step, to_numbers
 from alchemy.analysis.series import Panel, Plot, PlotLine, build_line
 from alchemy.errors import AlchemyError
-from alchemy.images.convert import to_array, to_image
 from alchemy.index.curves import Curve, to_buckets
 from alchemy.index.value_format import format_count, format_duration, format_number
+from alchemy.media.pixels import to_pixels
+from alchemy.media.snapshot import to_array
 
 BINS = 40
 HISTOGRAMS = 4  # of a series: the last ones
@@ -97,7 +98,7 @@ def build_histograms(values: object, title: str) -> Curves:
 
 def _flatten(values: object, name: str) -> np.ndarray:
     try:
-        return to_array(values).astype(np.float64).ravel()
+        return to_numbers(values).astype(np.float64).ravel()
     except ValueError as error:
         raise AlchemyError(f"cannot draw a histogram{f' of {name!r}' if name else ''}: {error}") from error
 
@@ -123,15 +124,14 @@ def _bars(label: str, values: np.ndarray, edges: np.ndarray) -> PlotLine:
 def build_images(image: object, limit: int, title: str) -> Images:
     """Return an image, or the last ones of a series or a batch."""
     limit = max(1, min(limit, MOST_IMAGES))
-    if isinstance(image, Series):
-        captions = [f"step {format_step(step)}" for step in image.steps[-limit:]]
-        return Images(title or image.name, [to_image(one) for one in image.data[-limit:]], captions)
     try:
-        pixels = to_array(image)
+        if isinstance(image, Series):
+            captions = [f"step {format_step(step)}" for step in image.steps[-limit:]]
+            return Images(title or image.name, [to_pixels(one)[0] for one in image.data[-limit:]], captions)
+        batch = list(image[-limit:]) if to_array(image).ndim == 4 else [image]  # type: ignore[index]
+        return Images(title or "image", [to_pixels(one)[0] for one in batch], [""] * len(batch))
     except ValueError as error:
         raise AlchemyError(f"not an image: {error}") from error
-    batch = list(pixels[-limit:]) if pixels.ndim == 4 else [pixels]
-    return Images(title or "image", [to_image(one) for one in batch], [""] * len(batch))
 
 
 def build_summary(history: History, title: str) -> Summary:

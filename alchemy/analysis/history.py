@@ -13,10 +13,10 @@ from typing import SupportsIndex
 import numpy as np
 
 from alchemy.errors import AlchemyError, MissingKey, did_you_mean, printable
-from alchemy.images.convert import to_array
 from alchemy.index.read_curves import read_curves
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.value_format import format_names, format_number
+from alchemy.media.snapshot import to_array
 from alchemy.metrics.scalars import numbers_in
 
 Step = int | tuple[int, int]  # an update, or an epoch and a step within it
@@ -165,9 +165,17 @@ def _check_step(step: object) -> Step:
     return (numbers[0], numbers[1]) if isinstance(step, tuple) else numbers[0]
 
 
+def to_numbers(value: object) -> np.ndarray:
+    """Return an array, a tensor or a nested list as an array of real numbers; raises ValueError for anything else."""
+    array = to_array(value)
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{type(value).__name__} is not an array of real numbers")
+    return array
+
+
 def _copy_array(name: str, value: object) -> np.ndarray:
     """Return a copy of an array: weights, for example, change in place."""
     try:
-        return np.array(to_array(value))
+        return np.array(to_numbers(value))
     except ValueError as error:
         raise AlchemyError(f"{name!r} is neither a number nor an array: {error}") from error

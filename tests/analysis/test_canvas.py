@@ -91,7 +91,7 @@ def test_plots_of_a_terminal_share_its_rows(history: History) -> None:
         (np.array([[0, 255], [0, 255]], np.uint8), "    ████"),
         (np.array([[[0.0, 1.0], [0.0, 1.0]]]), "    ████"),  # [C, H, W]
         (torch.tensor([[-5.0, 5.0], [-5.0, 5.0]]), "    ████"),
-        (np.array([[math.nan, math.inf], [0.0, 1.0]]), "    ████"),
+        (np.array([[math.nan, 1.0], [math.inf, 1.0]]), "    ████"),
         (np.full((2, 2), math.nan), ""),
         (np.array([[True, False]] * 2), "████"),
     ],
@@ -133,7 +133,7 @@ def test_a_long_summary_is_cut(history: History) -> None:
 
 def test_a_histogram_tells_what_it_leaves_out() -> None:
     values = [1.7e308, 2.0, 2.0, math.nan, math.inf, -1.7e308]
-    lines = draw_frame([build_histograms(torch.tensor(values, dtype=torch.float64), "grad\x1b[2J")], PLAIN)
+    lines = draw_frame([build_histograms(np.array(values), "grad\x1b[2J")], PLAIN)
     assert lines[0] == "grad\\u001b[2J" and "6 values, mean 0, std 1.202e+308, 2 not finite" in lines[-1]
     assert "2 not finite" in "".join(draw_frame([build_histograms([math.nan, math.nan], "")], PLAIN))
 
@@ -147,10 +147,10 @@ def test_a_histogram_tells_what_it_leaves_out() -> None:
             lambda h: build_curves([h["image"]], None, ""),
             "'image' has arrays, not only numbers; draw it with draw_image",
         ),
-        (lambda h: build_images(h["loss"], 5, ""), r"not an image: an array of shape \[\]"),
-        (lambda h: build_images(np.zeros((5, 6, 7)), 5, ""), r"not an image: an array of shape \[5, 6, 7\]"),
+        (lambda h: build_images(h["loss"], 5, ""), r"not an image: expected an image .* got \(\)"),
+        (lambda h: build_images(np.zeros((5, 6, 7)), 5, ""), r"not an image: .* got \(5, 6, 7\)"),
         (lambda h: build_images(np.zeros((0, 6)), 5, ""), "not an image"),
-        (lambda h: build_images("x", 5, ""), "not an image: str is not an array of real numbers"),
+        (lambda h: build_images("x", 5, ""), "not an image: expected an image"),
         (lambda h: build_histograms(["a"], "w"), "cannot draw a histogram of 'w'"),
     ],
 )
