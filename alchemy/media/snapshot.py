@@ -47,5 +47,8 @@ def to_array(value: Any) -> np.ndarray:
     if is_tensor(value):
         value = value.detach().cpu()
         value = value.to_dense() if value.is_sparse else value
-        return np.asarray(value.float().numpy() if value.is_floating_point() else value.numpy())
+        try:
+            return np.asarray(value.numpy())
+        except TypeError:  # a type that NumPy does not have
+            return np.asarray(value.float().numpy())
     return np.asarray(value)
