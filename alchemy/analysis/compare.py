@@ -64,11 +64,11 @@ def compare_groups(
     notes = [note for group in groups for note in _find_caveats(index, group)]
     notes += _find_shared(groups)
     groups = [group._replace(rows=drop_repeats(group.rows)) for group in groups]
-    rows = _read_metrics(index, groups, metrics, at)
+    rows = summarize_metrics(index, groups, metrics, at)
     tested = [row for row in rows if row.monitored or row.name in metrics]
     verdicts = []
     for row in tested:
-        lower = _is_lower_better(index, groups, row.name)
+        lower = is_lower_better(index, groups, row.name)
         row.tests = [None, *(_test(row.values[0], values, confidence) for values in row.values[1:])]
         verdicts += [
             _judge(row, place, groups, lower, confidence) for place in range(1, len(groups)) if row.means[0] is not None
@@ -115,7 +115,9 @@ def _find_shared(groups: Sequence[RunGroup]) -> list[str]:
     ]
 
 
-def _read_metrics(index: RecordIndex, groups: Sequence[RunGroup], chosen: Sequence[str], at: str) -> list[MetricRow]:
+def summarize_metrics(
+    index: RecordIndex, groups: Sequence[RunGroup], chosen: Sequence[str] = (), at: str = "best"
+) -> list[MetricRow]:
     """Return the chosen metrics, or all of them except time and system metrics, the monitored ones first."""
     tables = index.metrics([row for group in groups for row in group.rows])
     known = {name for table in tables.values() for name in table}
@@ -148,7 +150,7 @@ def _test(one: Sequence[tuple[Row, float]], other: Sequence[tuple[Row, float]], 
     return welch_test([value for _, value in one], [value for _, value in other], confidence)
 
 
-def _is_lower_better(index: RecordIndex, groups: Sequence[RunGroup], metric: str) -> bool:
+def is_lower_better(index: RecordIndex, groups: Sequence[RunGroup], metric: str) -> bool:
     """Return whether lower values are better: as the runs monitor the metric, else by its name."""
     score = metric.partition("/")[2]
     rows = [row for group in groups for row in group.rows if row.best_metric.partition("/")[2] == score]

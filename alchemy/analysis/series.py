@@ -94,20 +94,20 @@ def build_plot(
     if len(groups) > MAX_LINES:
         hint = "use a narrower filter"
         raise AlchemyError(f"{len(groups)} curves are too many for a plot, at most {MAX_LINES} are shown", hint=hint)
-    labels = _label(index, groups)
-    read = _Reader(index, x)
+    labels = label_groups(index, groups)
     panels: list[Panel] = []
     repeated = 0 if each else len(set(rows)) - sum(map(len, groups))
     notes = [f"{format_count(repeated, 'run')} {REPEATED}"] if repeated else []
     for names in metrics:
         lines = []
         for name in names:
-            for group, label in zip(groups, labels, strict=True):
-                curves = [curve for row in group if (curve := read(row, name))]
-                text = label if len(names) == 1 else name if len(groups) == 1 else f"{name} · {label}"
-                lines += [_merge(text, curves, smooth)] if curves else []
-                missing = len(group) - len(curves)
-                notes += [f"{format_count(missing, 'run')} of {label} without {name}"] if missing and curves else []
+            for group, label, line in zip(groups, labels, read_lines(index, groups, name, x, smooth), strict=True):
+                if line is None:
+                    continue
+                line.label = label if len(names) == 1 else name if len(groups) == 1 else f"{name} · {label}"
+                lines.append(line)
+                missing = len(group) - line.runs
+                notes += [f"{format_count(missing, 'run')} of {label} without {name}"] if missing else []
         if not lines:
             known = sorted({name for table in index.metrics(rows).values() for name in table})
             hint = index.names.suggest(names[0]) or f"they have {', '.join(known[:8]) or 'no metrics'}"
@@ -121,8 +121,17 @@ def build_plot(
     return Plot(panels, f"time ({unit})" if unit else x, log, notes)
 
 
-def _label(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> list[str]:
-    """Label curves by what tells them apart: tags and config values, else their ids."""
+def read_lines(
+    index: RecordIndex, groups: Sequence[Sequence[Row]], metric: str, x: str = "update", smooth: float = 0.0
+) -> list[PlotLine | None]:
+    """Return the curve of a metric for each group, merged over its runs; None for a group that has not logged it."""
+    read = _Reader(index, x)
+    found = [[curve for row in group if (curve := read(row, metric))] for group in groups]
+    return [_merge(curves, smooth) if curves else None for curves in found]
+
+
+def label_groups(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> list[str]:
+    """Label groups of runs by what tells them apart: tags and config values, else their ids."""
     names = index.shorten_ids(group[0] for group in groups)
     if len(groups) == 1:
         row, count = groups[0][0], len(groups[0])
@@ -207,13 +216,12 @@ def smooth_values(values: Sequence[float], weight: float) -> list[float]:
     return found
 
 
-def _merge(label: str, curves: Sequence[PlotLine], smooth: float) -> PlotLine:
+def _merge(curves: Sequence[PlotLine], smooth: float) -> PlotLine:
     """Return one curve for runs that differ only in their seed: the mean, and a band of one standard deviation."""
     if smooth:
         curves = [PlotLine("", curve.xs, smooth_values(curve.ys, smooth), raw=curve.ys) for curve in curves]
     if len(curves) == 1:
-        curve = curves[0]
-        return PlotLine(label, curve.xs, curve.ys, curve.low, curve.high, curve.raw)
+        return curves[0]
     known = []
     for curve in curves:
         pairs = {x: y for x, y in zip(curve.xs, curve.ys, strict=True) if math.isfinite(y)}
@@ -222,7 +230,7 @@ def _merge(label: str, curves: Sequence[PlotLine], smooth: float) -> PlotLine:
     if len(grid) > MAX_POINTS:
         low, high = grid[0], grid[-1]
         grid = [low + (high - low) * place / (MAX_POINTS - 1) for place in range(MAX_POINTS)]
-    merged = PlotLine(label, grid, [], runs=len(curves))
+    merged = PlotLine("", grid, [], runs=len(curves))
     for x in grid:
         values = [_interpolate(xs, ys, x) for xs, ys in known if xs and xs[0] <= x <= xs[-1]]
         mean, spread = _describe(values)

@@ -46,6 +46,7 @@ COMMANDS = {
     "compare": "compare the configs and results of runs, over seeds",
     "plot": "plot the metrics of runs, in the terminal or as a picture",
     "watch": "follow the curves of a running record in the terminal",
+    "report": "write runs as one HTML page to read, send and keep",
     "export-tb": "write the metrics of records for TensorBoard",
     "import-tb": "create records from TensorBoard logs",
     "table": "show and edit tables of results",
@@ -63,7 +64,6 @@ COMMANDS = {
 PLANNED = {
     "serve": "the dashboard",
     "web": "the dashboard",
-    "report": "the HTML report of a run",
     "deploy": "serving a trained model",
     "sweep": "hyperparameter search",
     "queue": "the run queue",

@@ -1,0 +1,1 @@
+"""Reports: records as one self-contained HTML page."""
