@@ -289,7 +289,7 @@ const page = document.getElementById("page"), nav = el("nav", {"aria-label": "se
 page.append(el("header", null, el("h1", null, D.title), show(D.head)), nav);
 for (const {id, title, blocks, media} of D.sections) {
   nav.append(el("a", {href: `#${id}`}, title));
-  page.append(el("section", {id}, el("h2", null, title), id === "curves" ? curves() : media ? media.map(medium) : show(blocks)));
+  page.append(el("section", {id}, el("h2", null, title), id === "curves" ? curves() : media ? media.map((each, place) => media.length > 6 && place > 1 ? el("details", null, el("summary", null, each.name), medium(each)) : medium(each)) : show(blocks)));
 }
 page.append(el("footer", null, D.foot.map(text => el("p", null, text))));
 redraw();

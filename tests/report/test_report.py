@@ -256,7 +256,7 @@ def test_the_page_uses_the_colors_of_plots_and_a_small_script() -> None:
     style, script = (folder / "page.css").read_text("utf-8"), (folder / "page.js").read_text("utf-8")
     for place, colors in enumerate(zip(LIGHT, DARK, strict=True)):
         assert re.findall(rf"--c{place}: (#\w+)", style) == list(colors)
-    assert len(script.encode()) <= 20_000
+    assert len(script.encode()) <= 20 * 1024
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|https?://(?!www\.w3\.org)", script
     )
