@@ -98,10 +98,10 @@ class Predictor:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise AlchemyError(f"batch_size must be a positive integer, not {batch_size!r}")
         self.batch_size, self._lock = batch_size, threading.Lock()
-        self.run = Run(_for_prediction(document), {"device": device})
+        self.run = Run(without_training(document), {"device": device})
         # a separate context makes the run current: several models may be open and may be closed in any order
         self._context = contextvars.copy_context()
-        self._context.run(_open, self.run, _device(device), weights)
+        self._context.run(open_model, self.run, _device(device), weights)
         self._closed = weakref.finalize(self, self._context.run, self.run.__exit__, None, None, None)
         self._inputs = self._context.run(build_input_handler, self.run, pipes=pipes)
 
@@ -166,7 +166,7 @@ def _read_ahead(stream: Iterator[Any], count: int) -> tuple[list[Any], AlchemyEr
     return items, None
 
 
-def _for_prediction(document: Document) -> Document:
+def without_training(document: Document) -> Document:
     """Return the config without plugins, optimizer, schedule, and pipes that score or write files."""
     document = copy.deepcopy(document)
     task = document.get("task")
@@ -186,8 +186,8 @@ def _keeps(table: Mapping[str, Any]) -> bool:
     return isinstance(kind, type) and issubclass(kind, OutputPipeline) and kind.keeps
 
 
-def _open(run: Run, device: torch.device, weights: Path | None) -> None:
-    """Make the run current and build its task and model."""
+def open_model(run: Run, device: torch.device, weights: Path | None) -> None:
+    """Make the run current and build its task and model, without data; `run.__exit__` releases them."""
     run.__enter__()
     try:
         run.device = device

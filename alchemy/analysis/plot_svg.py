@@ -25,7 +25,7 @@ def draw_svg(plot: Plot) -> str:
     for panel in plot.panels:
         parts.append(f'<g transform="translate(0 {top})">\n{"".join(_draw_panel(panel, plot))}</g>\n')
         top += HEIGHT + ROW * len(panel.lines) + 10
-    title = _text(", ".join(panel.title for panel in plot.panels))
+    title = escape_text(", ".join(panel.title for panel in plot.panels))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top}" viewBox="0 0 {WIDTH} {top}"'
     return (
         f'{head} role="img">\n<title>{title}</title>\n<style>\n{_style()}</style>\n'
@@ -53,15 +53,15 @@ def _palette(colors: Sequence[str], *, page: str, text: str, grid: str) -> str:
 def _draw_panel(panel: Panel, plot: Plot) -> Iterator[str]:
     x_axis, y_axis = map(pad, plot.axes(panel))
     place = _Area(x_axis, y_axis)
-    yield f'<text x="{LEFT}" y="18" font-weight="bold">{_text(panel.title)}</text>\n'
+    yield f'<text x="{LEFT}" y="18" font-weight="bold">{escape_text(panel.title)}</text>\n'
     yield from _draw_grid(place)
-    yield f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{_text(plot.x_label)}</text>\n'
+    yield f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape_text(plot.x_label)}</text>\n'
     for number, line in reversed(list(enumerate(panel.lines))):
         yield from _draw_line(line, number, place)
     for number, line in enumerate(panel.lines):
         y = HEIGHT + ROW * number + 10
         yield f'<path class="line {_classes(number)}" d="M{LEFT} {y - 4}h24"/>\n'
-        yield f'<text x="{LEFT + 32}" y="{y}">{_text(line.label)}</text>\n'
+        yield f'<text x="{LEFT + 32}" y="{y}">{escape_text(line.label)}</text>\n'
 
 
 class _Area:
@@ -137,7 +137,7 @@ def _number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _text(text: str) -> str:
-    """Escape a text; characters that XML does not allow become escapes or question marks."""
+def escape_text(text: str) -> str:
+    """Escape a text for SVG; characters that XML does not allow become escapes or question marks."""
     clean = printable(text.replace("\n", " ").replace("\t", " ")).encode("utf-8", "replace").decode("utf-8")
     return escape(clean.replace("\ufffe", "?").replace("\uffff", "?"))

@@ -27,6 +27,7 @@ COMMANDS = {
     "config": "show a resolved config, explain a value, compare two configs",
     "data": "inspect data pipes, build corpora, manage cached samples",
     "find": "search for a suitable learning rate and batch size",
+    "model": "show the layers of a model, and draw its graph",
     "parts": "list the available parts with their parameters",
     "ls": "list, filter and sort records",
     "show": "summarize a record on one screen",

@@ -23,10 +23,11 @@ class Trained(NamedTuple):
     record: Path | None = None
 
 
-def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
+def open_target(args: argparse.Namespace, *, quiet: bool = False, weights: bool = True) -> Trained:
     """Add the project to the import path and load the config or record `args.target`.
 
     Without the folder `args.user_dir`, the code in the record is used. With `quiet`, the tokenizers are not reported.
+    Without `weights`, no checkpoint is needed.
     """
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project_imports import add_to_path
@@ -48,7 +49,7 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     fields = use_local_copies(document, record, args.overrides)
     if fields and not quiet:
         print(f"using the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
-    if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
+    if not weights or any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
         return Trained(document, None, record)
     return Trained(document, _select_weights(record, args.checkpoint), record)
 

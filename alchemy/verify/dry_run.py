@@ -99,7 +99,7 @@ class _DeepCheck:
         for split in self.run.task.splits:
             with self._stage(f"the split {split!r}", f"task.datasets.{split}", go_on=True):
                 dataset, options = self.run.task.dataset(split)
-                _first_batch(dataset, options, self.run.seed)
+                load_first_batch(dataset, options, self.run.seed)
                 if options.get("num_workers"):
                     spawned = options.get("multiprocessing_context") in ("spawn", "forkserver")
                     self.findings += _find_worker_problems(dataset, f"task.datasets.{split}", spawned)
@@ -110,7 +110,7 @@ class _DeepCheck:
         with self._stage("one training step"):
             module = run.model.module
             dataset, options = run.task.dataset("train")
-            batch = _first_batch(dataset, options, run.seed)
+            batch = load_first_batch(dataset, options, run.seed)
             known = [*module.parameters(), *module.buffers()]
             run.updater.nonfinite = "ignore"  # the first loss is checked below
             # like the loop, but without the end-step pipes, which may run an evaluation
@@ -126,7 +126,7 @@ class _DeepCheck:
             run.updater.flush()
             self._check_loss(outputs)
         memory = measure(module, _optimizer_states(run.optim), free_memory(run.device or torch.device("cpu")))
-        memory.activations, memory.batch_size = sum(kept.values()), _batch_size(batch)
+        memory.activations, memory.batch_size = sum(kept.values()), count_samples(batch)
         self.findings.memory, self.findings.text = memory, str(memory)
         if not memory.fits:
             needed, free = readable_size(memory.total), readable_size(memory.free)
@@ -194,7 +194,7 @@ class _DeepCheck:
 
 
 # -- data
-def _first_batch(dataset: object, options: Mapping[str, Any], seed: int) -> Any:
+def load_first_batch(dataset: object, options: Mapping[str, Any], seed: int) -> Any:
     """Load the first batch in this process, so that errors keep their original traceback."""
     in_process = {key: value for key, value in options.items() if key not in ("num_workers", *WORKER_OPTIONS)}
     return next(iter(get_dataloader(dataset, seed=seed, **in_process)))
@@ -236,7 +236,7 @@ def _find_place(doc: Document, section: str) -> str:
     return place
 
 
-def _batch_size(batch: object) -> int:
+def count_samples(batch: object) -> int:
     """Return the number of samples in a batch: the most common first dimension of its tensors."""
     sizes = [leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()]
     return max(set(sizes), key=sizes.count) if sizes else 0
