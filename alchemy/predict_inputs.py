@@ -43,6 +43,7 @@ class InputHandler(Protocol):
     """Predicts for a list of inputs, in order."""
 
     def predict(self, inputs: LocatedInputs, batch_size: int) -> Predictions: ...
+    def build_batch(self, where: str, item: Any) -> Any: ...
 
 
 @runtime_checkable
@@ -123,6 +124,13 @@ class EncodedInputs:
                 rows[place] = row
         return Predictions(rows, failure)
 
+    def build_batch(self, where: str, item: Any) -> Any:
+        """Return the batch of a single input."""
+        samples, failure = self._samples([(where, item)])
+        if failure is not None:
+            raise failure
+        return self._collate(samples)
+
     def _samples(self, inputs: LocatedInputs) -> tuple[list[dict[str, Any]], AlchemyError | None]:
         raw: list[Any] = []
         failure = None
@@ -197,6 +205,11 @@ class PipedInputs:
             batch = samples[start : start + size]
             rows += self._rows(batch[0] if self._batched else self._collate(batch), len(batch))
         return Predictions(rows, failure)
+
+    def build_batch(self, where: str, item: Any) -> Any:
+        """Return the batch of a single input."""
+        sample = self._sample(where, item)
+        return sample if self._batched else self._collate([sample])
 
     def _sample(self, where: str, item: Any) -> Any:
         """Run an input through the pipes and return its sample."""

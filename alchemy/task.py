@@ -142,6 +142,10 @@ class AlchemyTask(Registrable):
         log_loss(self.run, outputs)
         return outputs
 
+    def probe(self, batch: Any) -> object:
+        """Run the model on a batch only to see its inner values: without loss, output pipes and search."""
+        return self.run_model(batch, needs_loss=False)
+
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         """Run one evaluation step, including the output pipes."""
         batch = self.to_device(batch)

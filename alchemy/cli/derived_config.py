@@ -30,7 +30,7 @@ TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
 _COLLECT = "alchemy.pipeline.output.Collect"
 
 # tables that only training reads
-_TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "ema", "sweep")
+_TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "ema", "capture", "sweep")
 
 
 class Derived(NamedTuple):

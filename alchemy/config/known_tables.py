@@ -18,6 +18,7 @@ SECTIONS = {
     "precision": ("precision", True),
     "ema": ("average", True),
     "ddp": ("ddp", True),
+    "capture": ("capture", True),
 }
 
 # the part used when a table has no `type`
@@ -27,6 +28,7 @@ DEFAULT_TYPES = {
     "precision": "alchemy.precision.Precision",
     "ema": "alchemy.average.EMA",
     "ddp": "alchemy.launch.process_group.Sharing",
+    "capture": "alchemy.capture.Capture",
 }
 
 # lists of parts: path and kind

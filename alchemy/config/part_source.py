@@ -37,6 +37,7 @@ KINDS = {
     "precision": ("alchemy.precision.Precision",),
     "average": ("alchemy.average.Average",),
     "ddp": ("alchemy.launch.process_group.Sharing",),
+    "capture": ("alchemy.capture.Capture",),
     "collate": ("alchemy.data.collate.CollateFn",),
     "column": ("alchemy.data.columns.Column",),
     "image transform": ("alchemy.images.transforms.base.ImageTransform",),

@@ -48,6 +48,7 @@ HOMES = {
     "precision": ("alchemy.precision",),
     "average": ("alchemy.average",),
     "ddp": ("alchemy.launch.process_group",),
+    "capture": ("alchemy.capture",),
     "collate": ("alchemy.data.collate", "alchemy.data.collate_images"),
     "column": ("alchemy.data.columns",),
     "image transform": ("alchemy.images.transforms",),

@@ -25,6 +25,7 @@ HARMLESS = (
     "tag",
     "checkpoint.**",
     "stop.**",
+    "capture.**",
     "task.datasets.*.num_workers",  # matters only for streams; checked when the state is loaded
     "task.datasets.*.prefetch_factor",
     "task.datasets.*.persistent_workers",

@@ -15,7 +15,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import loader_of
 from alchemy.null_objects import Stateful
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
-from alchemy.registry import Registrable, build, parameters
+from alchemy.registry import Registrable, build, construct, parameters, resolve
 from alchemy.sched.pipe_calls import PipeCalls
 
 # saved under their attribute names
@@ -60,8 +60,16 @@ class AlchemyTrainScheduler(Registrable):
         self.begin_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginStepPipeline)]
         self.end_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndStepPipeline)]
         self._calls = PipeCalls()
+        self._add_capture()
         self.settle()
         self.write_lr()
+
+    def _add_capture(self) -> None:
+        """Add the `[capture]` table, if the config has one, as the last pipe of steps and epochs."""
+        if table := self.run.table("capture"):
+            capture = construct(resolve("alchemy.capture.Capture"), table, section="capture")
+            self.end_step_pipes.append(capture.after_step)
+            self.end_epoch_pipes.append(capture.after_epoch)
 
     @property
     def cfg(self) -> Any:

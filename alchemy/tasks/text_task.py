@@ -136,6 +136,10 @@ class TextTask(SupervisedTask):
         row = Template(self.tokenizer, self.template)
         return InWindows(size=self.max_length, overlap=self.overlap, around=row.around)
 
+    def spell(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Return the tokens of the first sample of a batch, for attention maps."""
+        return {"source": self.tokenizer.spell(batch[self.reads][0].tolist())}
+
     def collate_options(self) -> dict[str, Any]:
         """Return the default padding options for a batch."""
         return {"fields": {"input_ids": {"mask": "mask", "value": self.tokenizer.pad or 0}}}

@@ -203,6 +203,18 @@ class Translation(AlchemyTask):
             rows = pipe(rows, batch)
         return "", rows
 
+    def probe(self, batch: Any) -> object:
+        return self._score_pairs(batch) if "pair" in batch else super().probe(batch)
+
+    def spell(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Return the source and target tokens of the first sample of a batch, for attention maps."""
+        ids = self._pair_ids(batch)[0] if "pair" in batch else batch["target"][0].tolist()
+        source = self.source_tokenizer.spell(batch["source"][0].tolist())
+        return {"source": source, "target": self.target_tokenizer.spell(ids)}
+
+    def _pair_ids(self, batch: Mapping[str, Any]) -> list[list[int]]:
+        return [[*self.target_tokenizer.encode(text), self.special.eos] for text in batch["pair"]]
+
     def _rows(self, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         if self.writer is None:
             return []
@@ -248,7 +260,7 @@ class Translation(AlchemyTask):
 
     def _score_pairs(self, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the log-probability of the second text of each pair given the first."""
-        ids = [[*self.target_tokenizer.encode(text), self.special.eos] for text in batch["pair"]]
+        ids = self._pair_ids(batch)
         logs = cast(Any, self.run.model).logs(batch, ids)
         return [
             {

@@ -89,6 +89,11 @@ class Tokenizer(Registrable):
             )
         return self.join([row for row in rows if row not in self.hidden])
 
+    def spell(self, ids: Iterable[int]) -> list[str]:
+        """Return a readable text for each id; special tokens are shown by their roles, such as `<eos>`."""
+        roles = {self.pad: "<pad>", self.bos: "<bos>", self.eos: "<eos>", self.unk: "<unk>"}
+        return [roles.get(row) or self.decode([row]) or f"<{row}>" for row in ids]
+
     @cached_property
     def digest(self) -> str:
         """A hash of everything that determines the ids; it is the same on every machine."""

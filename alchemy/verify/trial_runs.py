@@ -148,7 +148,7 @@ def keep_only_training(doc: Document, runner: str) -> Document:
     """Copy the config for an experimental runner, with only training data and no checkpoints or stop rules."""
     _require_data(doc)
     work = copy.deepcopy(doc)
-    for table in ("stop", "checkpoint", "ema", "sweep"):
+    for table in ("stop", "checkpoint", "ema", "capture", "sweep"):
         work.pop(table, None)
     work["runner"] = runner
     datasets = work["task"]["datasets"]
