@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
 import itertools
@@ -25,10 +26,13 @@ from alchemy.launch.device import alloc_cuda
 from alchemy.launch.project_imports import add_to_path
 from alchemy.legacy.adapt import adapt
 from alchemy.legacy.keywords import fill_keywords
+from alchemy.loop import infer
 from alchemy.pipeline import OutputPipeline
+from alchemy.pipeline.output_rows import rows_of
 from alchemy.plain_model import build_model
 from alchemy.precision import build_precision
 from alchemy.predict_inputs import build_input_handler, takes_rows
+from alchemy.progress import Terminal
 from alchemy.records import find
 from alchemy.records.local_copies import (
     best_checkpoint,
@@ -40,7 +44,7 @@ from alchemy.records.local_copies import (
 )
 from alchemy.registry import set_adapter
 from alchemy.seeds import preserve_rng_state
-from alchemy.task import build_task
+from alchemy.task import build_task, load_datasets
 
 set_adapter(fill_keywords)  # runner.py does this too, but may not have been imported
 WINDOW = 32  # number of batches to read ahead and sort by length
@@ -164,6 +168,22 @@ def _read_ahead(stream: Iterator[Any], count: int) -> tuple[list[Any], AlchemyEr
     except AlchemyError as error:
         return items, error
     return items, None
+
+
+def predict_split(document: Document, weights: Path | None, split: str) -> list[Any]:
+    """Return the predictions of a model for a split of its config, one row per example, in the order of the data."""
+    splits = document.table("task").table("datasets")
+    if split not in splits:
+        hint = f"available: {', '.join(splits) or 'none'}"
+        raise AlchemyError(f"the config has no split {split!r}", section="task.datasets", hint=hint)
+    run = Run(without_training(document), {"device": "cpu"})
+    open_model(run, torch.device("cpu"), weights)
+    with contextlib.ExitStack() as stack:
+        stack.push(run.__exit__)
+        run.console = Terminal(stderr=True)
+        stack.callback(run.console.close)
+        load_datasets(run, (split,))
+        return [row for _, outputs in infer(run, split) for row in rows_of(outputs, f"the split {split!r}")]
 
 
 def without_training(document: Document) -> Document:

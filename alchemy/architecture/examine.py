@@ -40,8 +40,8 @@ class Architecture:
 def examine_model(document: Document) -> Architecture:
     """Build the model of a config on the CPU, with random weights, and run it on the first batch of the data."""
     run = Run(without_training(document), {"device": "cpu"})
+    open_model(run, torch.device("cpu"), None)
     with contextlib.ExitStack() as stack:
-        open_model(run, torch.device("cpu"), None)
         stack.push(run.__exit__)
         module: nn.Module = run.model.module
         name = type(module if isinstance(run.model, PlainModel) else run.model).__name__

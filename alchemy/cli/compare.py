@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.index import open_index
-from alchemy.cli.options import Command, Parser, add_json, print_json
+from alchemy.cli.options import Command, Parser, add_json, add_limit, print_json
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   alchemy compare 'tag:trec lr=0.01' 'tag:trec lr=0.001'      # over seeds, with a test
   alchemy compare last~3 last --seeds                         # with all runs that differ only in their seed
   alchemy compare 'tag:base' 'tag:big' --metric test/f1 --metric dev/loss
+  alchemy compare last~1 last --examples                      # the examples on which two models disagree
   alchemy compare last~1 last --json"""
 
 
@@ -34,6 +35,9 @@ def _arguments(parser: Parser) -> None:
         help="value at the best checkpoint (default), ..",
     )
     add("--confidence", type=float, default=0.95, metavar="P", help="of the intervals and tests (default: 0.95)")
+    text = "predict SPLIT (default: dev) with each record, and list the examples on which they disagree"
+    add("--examples", nargs="?", const="dev", metavar="SPLIT", help=text)
+    add_limit(parser, 20, "examples")
     add_json(parser)
 
 
@@ -43,6 +47,10 @@ def _main(args: argparse.Namespace) -> int:
 
     if len(args.runs) < 2:
         raise AlchemyError("alchemy compare needs at least two records or filters", hint="quote filters with spaces")
+    if args.examples:
+        from alchemy.cli.compare_examples import compare_examples
+
+        return compare_examples(args)
     if not 0.5 <= args.confidence < 1:
         raise AlchemyError(f"--confidence must be at least 0.5 and below 1, got {args.confidence}", hint="use 0.95")
     with open_index() as index:
