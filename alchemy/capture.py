@@ -50,11 +50,19 @@ class Example(NamedTuple):
     title: str
 
 
+class AttentionMap(NamedTuple):
+    """The beginning of a matrix of attention weights, and its whole size."""
+
+    weights_HQK: Tensor
+    queries: int
+    keys: int
+
+
 @dataclass
 class _Values:
     """What the modules computed for one example, by path."""
 
-    attention: dict[str, Tensor] = field(default_factory=dict)
+    attention: dict[str, AttentionMap] = field(default_factory=dict)
     outputs: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -148,19 +156,13 @@ class Capture:
                 hooks.callback(module.register_forward_hook(_Leave(path, stack, values, path in self.modules)).remove)
             yield
 
-    def _log_attention(self, example: Example, attention: Mapping[str, Tensor], number: int) -> None:
+    def _log_attention(self, example: Example, attention: Mapping[str, AttentionMap], number: int) -> None:
         task = self.run.task
         tokens = task.spell(example.batch) if isinstance(task, _SpellsTokens) else {}
-        for path, weights in attention.items():
-            weights_HQK = weights[0] if weights.dim() == 4 else weights
-            rows, columns = label_axes(tokens, weights_HQK, path)
-            self.run.log_attention(
-                f"capture/{path}/{number}",
-                weights_HQK[:, :TOKENS, :TOKENS],
-                rows[:TOKENS],
-                columns[:TOKENS],
-                example=example.title,
-            )
+        for path, found in attention.items():
+            rows, columns = (names[:TOKENS] for names in label_axes(tokens, found, path))
+            name = f"capture/{path}/{number}"
+            self.run.log_attention(name, found.weights_HQK, rows, columns, example=example.title)
 
     def _log_outputs(self, path: str, outputs: Sequence[Tensor]) -> None:
         """Log the distribution of the outputs, and each of them by its shape: vector, matrix or feature maps."""
@@ -200,13 +202,15 @@ class _Leave:
             self.values.outputs.setdefault(self.path, tensors[0][0].detach().float())
 
 
-def _keep(attention: dict[str, Tensor], stack: Sequence[str], weights: Tensor) -> None:
+def _keep(attention: dict[str, AttentionMap], stack: Sequence[str], weights: Tensor) -> None:
     """Keep attention weights under the name of the innermost module, if it is captured."""
     if not stack or weights.dim() < 3:
         return
     calls = sum(path.partition("#")[0] == stack[-1] for path in attention)
     if calls < CALLS:
-        attention[f"{stack[-1]}#{calls + 1}" if calls else stack[-1]] = weights.detach().float()
+        weights_HQK = (weights[0] if weights.dim() == 4 else weights)[:, :TOKENS, :TOKENS].float().clone()
+        name = f"{stack[-1]}#{calls + 1}" if calls else stack[-1]
+        attention[name] = AttentionMap(weights_HQK, *weights.shape[-2:])
 
 
 def find_modules(module: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
@@ -220,13 +224,13 @@ def find_modules(module: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Mod
     return {name: part for name, part in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
 
 
-def label_axes(tokens: Mapping[str, list[str]], weights_HQK: Tensor, path: str) -> tuple[list[str], list[str]]:
+def label_axes(tokens: Mapping[str, list[str]], found: AttentionMap, path: str) -> tuple[list[str], list[str]]:
     """Return the tokens of the queries and keys; numbers where the lengths show that they are not tokens.
 
     Source and target are told apart by their lengths, and if these are equal, by the name of the module and by whether
     the weights are causal. A decoder's queries are named by the tokens that it predicts.
     """
-    queries, keys = weights_HQK.shape[-2:]
+    weights_HQK, queries, keys = found
     source, target = tokens.get("source", []), tokens.get("target", [])
     decodes = queries == len(target) and (queries != len(source) or "decoder" in path)
     is_causal = queries == keys and not weights_HQK.triu(1).any()

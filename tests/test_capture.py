@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alchemy.capture import Capture, find_modules, label_axes
+from alchemy.capture import AttentionMap, Capture, find_modules, label_axes
 from alchemy.config.check import check
 from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError
@@ -168,11 +168,19 @@ def test_transformers_models(implementation: str, tmp_path: Path) -> None:
 
 def test_the_axes_of_a_translation() -> None:
     tokens = {"source": ["a", "b"], "target": ["x", "y"]}
-    full, causal = torch.full((1, 2, 2), 0.5), torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])
+    full = AttentionMap(torch.full((1, 2, 2), 0.5), 2, 2)
+    causal = AttentionMap(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), 2, 2)
     assert label_axes(tokens, full, "encoder.0.attend") == (["a", "b"], ["a", "b"])
     assert label_axes(tokens, full, "decoder.0.look") == (["x", "y"], ["a", "b"])
     assert label_axes(tokens, causal, "decoder.0.attend") == (["x", "y"], ["<begin>", "x"])
     assert label_axes({}, full, "blocks.0") == (["0", "1"], ["0", "1"])
+
+
+def test_long_maps_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "probe.jsonl").write_text(json.dumps({"text": "fine " * 150}) + "\n")
+    record, rows = media_of(captured(tmp_path, examples=str(tmp_path / "probe.jsonl")))
+    found = json.loads((record / rows[0]["file"]).read_text())
+    assert len(found["weights"][0]) == len(found["rows"]) == 128 and found["rows"][0] == "fine"
 
 
 def test_patterns_find_modules() -> None:

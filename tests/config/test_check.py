@@ -65,6 +65,7 @@ all = [{ type = "alchemy.stop.Time", hours = 2 }, { type = "alchemy.stop.Tokens"
     "precision": '[precision]\ndtype = "bf16"\nrecompute = ["encoder.*"]\ncompile = { mode = "default" }\n',
     "average": "[ema]\ndecay = 0.99\n",
     "plain average": '[ema]\ntype = "alchemy.average.SWA"\nstart = 0.5\n',
+    "capture": '[capture]\nmodules = ["layers.*"]\nexamples = "probe.jsonl"\n',
     "shared model": "[ddp]\nfind_unused_parameters = false\n",
     "no rules": "[stop]\nany = []\n",
 }
