@@ -22,6 +22,7 @@ from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.explain import explain_batch
 from alchemy.launch.device import alloc_cuda
 from alchemy.launch.project_imports import add_to_path
 from alchemy.legacy.adapt import adapt
@@ -134,6 +135,23 @@ class Predictor:
         the pipe that opens the files of a split, and the prediction is the result of the output pipes.
         """
         return list(self.predict_stream(items))
+
+    def explain(self, items: Iterable[Any], *, steps: int = 128) -> list[dict[str, Any]]:
+        """Return the contribution of each token or pixel to the predicted class, one dict per input.
+
+        A text has `tokens` and their `attributions`; an image has `attributions` [H, W] and its pixels as `image`.
+        These are integrated gradients with `steps` steps; 1 computes gradient times input.
+        """
+        if steps < 1:
+            raise AlchemyError(f"steps must be at least 1, got {steps}")
+        with self._lock:
+            located = ((f"items[{number}]", item) for number, item in enumerate(items))
+            return [self._context.run(self._explain, where, item, steps) for where, item in located]
+
+    def _explain(self, where: str, item: Any, steps: int) -> dict[str, Any]:
+        batch = self.run.task.to_device(self._inputs.build_batch(where, item))
+        with torch.enable_grad(), preserve_rng_state():
+            return explain_batch(self.run, batch, steps=steps)
 
     def predict_stream(self, items: Iterable[Any], *, window: int = 0) -> Iterator[dict[str, Any]]:
         """Yield predictions for a stream of inputs, reading `window` inputs ahead (0 means 32 batches)."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from alchemy.cli.explain_inputs import explain_images, explain_inputs
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.predict_files import file_inputs
 from alchemy.cli.predict_images import find_images, predict_images, reads_images
@@ -34,6 +35,7 @@ FORMATS = ["jsonl", "csv"]
 EXAMPLES = """examples:
   alchemy predict latest --text "a fine day" --text "rain"
   alchemy predict latest --text "is it raining?" --pair "take an umbrella"
+  alchemy predict latest --text "a fine day" --explain
   alchemy predict latest --file in.csv --column title --out out.csv
   alchemy predict latest --file a.png b.jpg photos/ --to masks
   tail -f chat.log | alchemy predict latest -
@@ -83,6 +85,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="text column of FILE (default: as in training, else text)",
     )
     add("--encoding", default="utf-8", metavar="NAME", help="encoding of FILE (default: utf-8)")
+    add(
+        "--explain",
+        action="store_true",
+        help="add the contribution of each token to the prediction; for images, write pictures to --to "
+        "(default: explained)",
+    )
     add("--batch-size", type=int, default=32, metavar="N", help="number of inputs per batch (default: 32)")
 
 
@@ -94,7 +102,7 @@ def _main(args: argparse.Namespace) -> int:
         args.files, args.stdin = [], "-"
     if args.text or args.files or args.stdin:
         return _predict_inputs(args, suffix)
-    if args.pair or args.column:
+    if args.pair or args.column or args.explain:
         raise AlchemyError("no input given", hint="pass --text or --file")
     return _predict_split(args, suffix)
 
@@ -156,7 +164,10 @@ def _predict_inputs(args: argparse.Namespace, suffix: str) -> int:
             print(f"model: {describe_weights(target.model_path, target.document)}", file=sys.stderr)
         for inputs in blocks:
             entries = map(_as_row, inputs) if as_rows else inputs
-            rows = itertools.starmap(_merge_row if as_rows else _merge_prediction, predict_inputs(predictor, entries))
+            answers = predict_inputs(predictor, entries)
+            if args.explain:
+                answers = explain_inputs(predictor, answers)
+            rows = itertools.starmap(_merge_row if as_rows else _merge_prediction, answers)
             _write(show_progress(rows) if has_bar else rows, file)
     if file is not None:
         print(f"wrote {file.rows} predictions to {file.path}", file=sys.stderr)
@@ -175,7 +186,7 @@ def _predict_images(args: argparse.Namespace, target: Trained) -> int:
     with open_predictor(target, args) as predictor:
         if target.model_path is not None:
             print(f"model: {describe_weights(target.model_path, target.document)}", file=sys.stderr)
-        rows = predict_images(predictor, args, images)
+        rows = explain_images(predictor, args, images) if args.explain else predict_images(predictor, args, images)
         has_bar = bool(args.out) or not sys.stdout.isatty()
         _write(show_progress(rows, "images", len(images)) if has_bar else rows, file)
     if file is not None:

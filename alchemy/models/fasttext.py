@@ -60,6 +60,17 @@ class NGrams(Encoder):
         front, _ = in_front(Rows(grams_BN, real_BN))  # n-grams of one length follow the padding of the previous length
         return States(self.table(front.ids_BT), front.real_BT)
 
+    def spread_scores(self, scores_N: Tensor, tokens: int) -> Tensor:
+        """Divide the score of each n-gram of a text among its tokens; start and end of the text get none."""
+        scores_T, place = scores_N.new_zeros(tokens), 0
+        for length in self.ngrams:
+            before = int(self.ends and length > 1)  # the start of the text counts as a token
+            for start in range(tokens + 2 * before - length + 1):
+                inside = slice(max(start - before, 0), max(start - before + length, 0))
+                scores_T[inside] += scores_N[place] / max(len(scores_T[inside]), 1)
+                place += 1
+        return scores_T
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
         # dense gradients are fast on a GPU, and nccl cannot reduce sparse ones
