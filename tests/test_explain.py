@@ -24,7 +24,7 @@ def test_the_contributions_to_a_text_add_up(encoder: str, tmp_path: Path) -> Non
     cfg = config(tmp_path, "classes")
     home = "fasttext" if encoder == "NGrams" else "encoders"
     cfg["model"]["encoder"] = {"type": f"alchemy.models.{home}.{encoder}", "dim": 8, "dropout": 0.0}
-    cfg["sched"]["epochs"] = 6
+    cfg["sched"]["epochs"] = 1
     record = run_task(cfg, raise_errors=True).record_dir
     assert record is not None
     with alchemy.load(record) as model:
