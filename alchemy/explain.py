@@ -104,7 +104,10 @@ def _scaled_embeddings(module: nn.Module, scale: float) -> Iterator[list[Tensor]
 
 def _logits(outputs: Mapping[str, Any]) -> Tensor:
     if not isinstance(outputs.get("logits"), Tensor):
-        raise AlchemyError("the model returns no logits", hint=f"it returns {', '.join(map(str, outputs))}")
+        raise AlchemyError(
+            "the prediction cannot be explained: the model returns no logits",
+            hint=f"it returns {', '.join(map(str, outputs))}",
+        )
     logits: Tensor = outputs["logits"]
     return logits
 
