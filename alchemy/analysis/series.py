@@ -101,7 +101,7 @@ def build_plot(
     for names in metrics:
         lines = []
         for name in names:
-            for group, label, line in zip(groups, labels, read_lines(index, groups, name, x, smooth), strict=True):
+            for group, label, line in zip(groups, labels, read_plot_lines(index, groups, name, x, smooth), strict=True):
                 if line is None:
                     continue
                 line.label = label if len(names) == 1 else name if len(groups) == 1 else f"{name} · {label}"
@@ -121,7 +121,7 @@ def build_plot(
     return Plot(panels, f"time ({unit})" if unit else x, log, notes)
 
 
-def read_lines(
+def read_plot_lines(
     index: RecordIndex, groups: Sequence[Sequence[Row]], metric: str, x: str = "update", smooth: float = 0.0
 ) -> list[PlotLine | None]:
     """Return the curve of a metric for each group, merged over its runs; None for a group that has not logged it."""

@@ -92,17 +92,17 @@ def _signature(layer: Layer) -> tuple[Any, ...]:
     return (*own, layer.name.isdecimal(), inner)
 
 
-def cut(layer: Layer, depth: int | None, rows: int = ROWS) -> Layer:
+def limit_depth(layer: Layer, depth: int | None, rows: int = ROWS) -> Layer:
     """Remove the layers below a depth; the default is the largest depth that leaves at most `rows` layers.
 
     Lists of modules, which are not called themselves, do not count as a level.
     """
     if depth is not None:
-        children = [cut(child, depth if _is_list(child) else depth - 1) for child in layer.children]
+        children = [limit_depth(child, depth if _is_list(child) else depth - 1) for child in layer.children]
         return replace(layer, children=children if depth > 0 else [])
-    best = cut(layer, 1)
+    best = limit_depth(layer, 1)
     for deeper in range(2, 1 + max(level for level, _ in layer.walk())):
-        found = cut(layer, deeper)
+        found = limit_depth(layer, deeper)
         if sum(1 for _ in found.walk()) > rows:
             break
         best = found

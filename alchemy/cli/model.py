@@ -36,7 +36,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.architecture.examine import examine_model
-    from alchemy.architecture.layers import cut, fold
+    from alchemy.architecture.layers import fold, limit_depth
     from alchemy.cli.target import open_target
     from alchemy.plugins.log_sinks import console_log
     from alchemy.progress import Terminal
@@ -48,9 +48,9 @@ def _main(args: argparse.Namespace) -> int:
     with console_log(Terminal(stderr=True), "WARNING"):
         found = examine_model(open_target(args, quiet=True, weights=False).document)
     folded = fold(found.layers, found.trace)
-    layers = cut(folded, args.depth)
+    layers = limit_depth(folded, args.depth)
     if args.graph:
-        _write_graph(found, cut(folded, args.depth, NODES), args.graph)
+        _write_graph(found, limit_depth(folded, args.depth, NODES), args.graph)
     if args.json:
         print_json(_as_data(found, layers))
     elif not args.graph:

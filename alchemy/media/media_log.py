@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from loguru import logger
 
-from alchemy.records.media_entry import PICTURES, Encoded, Entry, Moment, Sink
+from alchemy.records.media_entry import PICTURES, Encoded, MediaEntry, Moment, Sink
 
 MAX_PENDING = 256 * 2**20  # bytes that wait for the thread; entries beyond that are dropped
 PATIENCE_SECONDS = 10.0  # how long the end of a run waits for the thread
@@ -99,7 +99,7 @@ class MediaLog:
     def _write(self, waiting: _Waiting) -> None:
         kind, name, moment, encode, _ = waiting
         try:
-            entry = Entry(kind, name, moment, *encode())
+            entry = MediaEntry(kind, name, moment, *encode())
         except Exception as error:  # wrong values, or a missing package
             self.reject(kind, name, error)
             return

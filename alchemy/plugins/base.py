@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from alchemy.context import Run, current_run
-from alchemy.records.media_entry import Entry
+from alchemy.records.media_entry import MediaEntry
 from alchemy.registry import Registrable, build
 from alchemy.result import log_failure
 
@@ -26,7 +26,7 @@ class AlchemyPlugin(Registrable):
     def log(self, values: Mapping[str, float], update: int) -> None:
         """Receive metrics every `log_every` updates and after each evaluation."""
 
-    def log_media(self, entry: Entry) -> None:
+    def log_media(self, entry: MediaEntry) -> None:
         """Receive images, histograms and other media; called in a background thread."""
 
     def exit(self) -> None:

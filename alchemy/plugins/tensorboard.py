@@ -17,7 +17,7 @@ from alchemy.optional_packages import import_package
 from alchemy.pipeline.plots import draw_attention, draw_confusion
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.tensorboard_graph import GraphWriter
-from alchemy.records.media_entry import PICTURES, Entry
+from alchemy.records.media_entry import PICTURES, MediaEntry
 
 MAX_CLASSES = 200  # of a confusion matrix that is drawn
 MAX_ROWS = 100  # of a table in Markdown
@@ -55,7 +55,7 @@ class TensorboardLogger(AlchemyPlugin):
         if self._graph is not None:
             self._graph.write()
 
-    def log_media(self, entry: Entry) -> None:
+    def log_media(self, entry: MediaEntry) -> None:
         _WRITE[entry.kind](self.writer, entry)
 
     def exit(self) -> None:
@@ -97,11 +97,11 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, bool | float | st
             yield from _leaves(item, f"{name}.{key}" if name else str(key))
 
 
-def _write_picture(writer: Any, entry: Entry) -> None:
+def _write_picture(writer: Any, entry: MediaEntry) -> None:
     _write_png(writer, entry, entry.data)
 
 
-def _write_png(writer: Any, entry: Entry, data: bytes) -> None:
+def _write_png(writer: Any, entry: MediaEntry, data: bytes) -> None:
     """Write a PNG file as it is, without decoding it."""
     from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -111,7 +111,7 @@ def _write_png(writer: Any, entry: Entry, data: bytes) -> None:
     writer.file_writer.add_summary(summary, entry.moment.update)
 
 
-def _write_histogram(writer: Any, entry: Entry) -> None:
+def _write_histogram(writer: Any, entry: MediaEntry) -> None:
     info = entry.info
     if "counts" not in info:
         return  # no value is finite
@@ -129,11 +129,11 @@ def _write_histogram(writer: Any, entry: Entry) -> None:
     )
 
 
-def _write_text(writer: Any, entry: Entry) -> None:
+def _write_text(writer: Any, entry: MediaEntry) -> None:
     writer.add_text(entry.name, entry.data.decode(), entry.moment.update)
 
 
-def _write_table(writer: Any, entry: Entry) -> None:
+def _write_table(writer: Any, entry: MediaEntry) -> None:
     table = json.loads(entry.data)
     lines = [table["columns"], ["---"] * len(table["columns"]), *table["rows"][:MAX_ROWS]]
     text = "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
@@ -144,13 +144,13 @@ def _markdown_cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _write_attention(writer: Any, entry: Entry) -> None:
+def _write_attention(writer: Any, entry: MediaEntry) -> None:
     found = json.loads(entry.data)
     data = draw_attention(np.mean(found["weights"], axis=0), found["rows"], found["columns"])
     _write_png(writer, entry, data)
 
 
-def _write_confusion(writer: Any, entry: Entry) -> None:
+def _write_confusion(writer: Any, entry: MediaEntry) -> None:
     found = json.loads(entry.data)
     labels = found["labels"]
     if len(labels) > MAX_CLASSES:
@@ -161,13 +161,13 @@ def _write_confusion(writer: Any, entry: Entry) -> None:
     _write_png(writer, entry, draw_confusion(labels, counts, "labels"))
 
 
-def _write_embedding(writer: Any, entry: Entry) -> None:
+def _write_embedding(writer: Any, entry: MediaEntry) -> None:
     found = np.load(BytesIO(entry.data))
     labels = found["labels"].tolist() or None
     writer.add_embedding(found["vectors"], metadata=labels, global_step=entry.moment.update, tag=entry.name)
 
 
-_WRITE: dict[str, Callable[[Any, Entry], None]] = {
+_WRITE: dict[str, Callable[[Any, MediaEntry], None]] = {
     **dict.fromkeys(PICTURES, _write_picture),
     "histogram": _write_histogram,
     "text": _write_text,

@@ -26,7 +26,7 @@ class Moment(NamedTuple):
     seconds: float
 
 
-class Entry(NamedTuple):
+class MediaEntry(NamedTuple):
     """An encoded entry, as sinks receive it."""
 
     kind: str
@@ -37,4 +37,4 @@ class Entry(NamedTuple):
     info: Mapping[str, Any]
 
 
-Sink = Callable[[Entry], None]
+Sink = Callable[[MediaEntry], None]

@@ -14,7 +14,7 @@ from loguru import logger
 
 from alchemy.files import open_to_append, write_atomic
 from alchemy.records.jsonl_writer import count_lines
-from alchemy.records.media_entry import FORMAT, Entry
+from alchemy.records.media_entry import FORMAT, MediaEntry
 from alchemy.records.read_media import MEDIA, read_media
 
 MAX_MB = 500.0
@@ -39,7 +39,7 @@ class MediaFile:
         self._total = 0
         self._begun = self._warned = False
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: MediaEntry) -> None:
         """Write the file of an entry, then its row, so that every row has a file."""
         if len(entry.data) > self.max_mb * 2**20:
             raise ValueError(f"its {len(entry.data) / 2**20:.1f} MB exceed max_media_mb = {self.max_mb:g}")
@@ -60,7 +60,7 @@ class MediaFile:
             self._begin()
             self._append({"event": "resume", "gen": gen, "from_update": from_update})
 
-    def _row(self, entry: Entry) -> dict[str, Any]:
+    def _row(self, entry: MediaEntry) -> dict[str, Any]:
         update, epoch, seconds = entry.moment
         file = f"media/{entry.kind}/{to_path(entry.name)}/u{update}{entry.suffix}" if entry.suffix else ""
         place = {"update": update, "epoch": epoch, "t": round(seconds, 3), "gen": self.gen}

@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from alchemy.analysis.series import PlotLine, read_lines
+from alchemy.analysis.series import PlotLine, read_plot_lines
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import format_names
@@ -32,7 +32,7 @@ def build_curves(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> tuple[l
     for name, metrics in chosen.items():
         lines = []
         for dash, metric in enumerate(metrics):
-            for group, line in enumerate(read_lines(index, groups, metric)):
+            for group, line in enumerate(read_plot_lines(index, groups, metric)):
                 if line is not None:
                     style = _describe_line(
                         group, len(groups), _split_of(metric), splits, dash if len(metrics) > 1 else None

@@ -32,7 +32,7 @@ _RESULT = re.compile(r"(?P<split>[^/]+)_(?P<piece>confusion\.csv|hardest\.jsonl|
 Frame = dict[str, Any]
 
 
-class Entry(NamedTuple):
+class FrameSource(NamedTuple):
     """Something to show: `load` returns its content, or None if the file is damaged."""
 
     kind: str
@@ -41,33 +41,35 @@ class Entry(NamedTuple):
     load: Callable[[], Frame | None]
 
 
-def list_entries(folder: Path) -> list[Entry]:
+def list_frames(folder: Path) -> list[FrameSource]:
     """Return the media of a record. The files of evaluations are added where the run has logged no such media."""
     rows = read_media(folder)
-    found = [Entry(row["kind"], shorten(row["name"], 200), row["update"], partial(_load, folder, row)) for row in rows]
+    found = [
+        FrameSource(row["kind"], shorten(row["name"], 200), row["update"], partial(_load, folder, row)) for row in rows
+    ]
     names = {(entry.kind, entry.name) for entry in found}
     others = [*_list_results(folder), *_list_images(folder)]
     return [*found, *(entry for entry in others if (entry.kind, entry.name) not in names)]
 
 
-def _list_results(folder: Path) -> Iterator[Entry]:
+def _list_results(folder: Path) -> Iterator[FrameSource]:
     loaders = {"confusion.csv": _load_csv, "hardest.jsonl": load_examples, "numbers.png": load_image}
     kinds = {"confusion.csv": "confusion", "hardest.jsonl": "table", "numbers.png": "image"}
     for name in _list_files(folder, "results"):
         if match := _RESULT.fullmatch(name):
             piece = match["piece"]
             title = f"{match['split']}/{piece.partition('.')[0]}"
-            yield Entry(kinds[piece], title, None, _guard(loaders[piece], folder, f"results/{name}"))
+            yield FrameSource(kinds[piece], title, None, _guard(loaders[piece], folder, f"results/{name}"))
 
 
-def _list_images(folder: Path) -> Iterator[Entry]:
+def _list_images(folder: Path) -> Iterator[FrameSource]:
     for name in _list_files(folder, "images"):
         stem, suffix = os.path.splitext(name)
         if suffix == ".png":
             match = _UPDATE.fullmatch(stem)
             title, update = (match["name"], int(match["update"])) if match else (stem, None)
             title = title.replace("_", "/", 1)  # as metrics are named
-            yield Entry("image", title, update, _guard(load_image, folder, f"images/{name}"))
+            yield FrameSource("image", title, update, _guard(load_image, folder, f"images/{name}"))
 
 
 def _list_files(folder: Path, name: str) -> list[str]:

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from alchemy.index.value_format import format_count
-from alchemy.report.frames import Entry, Frame, list_entries
+from alchemy.report.frames import Frame, FrameSource, list_frames
 
 MOST_FRAMES = 60  # of one series
 MOST_SERIES = 200
 
 
-class Series(NamedTuple):
+class FrameSeries(NamedTuple):
     """What one group has logged under a name, in the order of updates."""
 
     group: int
-    entries: list[Entry]
+    entries: list[FrameSource]
 
 
 def collect_media(folders: Sequence[Sequence[Path]], budget: int) -> tuple[list[dict[str, Any]], list[str]]:
@@ -47,21 +47,24 @@ def collect_media(folders: Sequence[Sequence[Path]], budget: int) -> tuple[list[
     return [_describe(key, frames) for key, frames in shown.items() if any(frames)], notes
 
 
-def _list_series(folders: Sequence[Sequence[Path]]) -> dict[tuple[str, str], list[Series]]:
+def _list_series(folders: Sequence[Sequence[Path]]) -> dict[tuple[str, str], list[FrameSeries]]:
     """Return the entries of all groups by kind and name."""
-    found: dict[tuple[str, str], dict[int, list[Entry]]] = {}
+    found: dict[tuple[str, str], dict[int, list[FrameSource]]] = {}
     for group, records in enumerate(folders):
         for folder in records:
-            for entry in list_entries(folder):
+            for entry in list_frames(folder):
                 kind = "image" if entry.kind in ("images", "figure") else entry.kind
                 found.setdefault((kind, entry.name), {}).setdefault(group, []).append(entry)
     return {
-        key: [Series(group, sorted(entries, key=lambda entry: entry.update or 0)) for group, entries in groups.items()]
+        key: [
+            FrameSeries(group, sorted(entries, key=lambda entry: entry.update or 0))
+            for group, entries in groups.items()
+        ]
         for key, groups in found.items()
     }
 
 
-def _alternate(series: dict[tuple[str, str], list[Series]]) -> Iterator[tuple[tuple[str, str], int, Entry]]:
+def _alternate(series: dict[tuple[str, str], list[FrameSeries]]) -> Iterator[tuple[tuple[str, str], int, FrameSource]]:
     """Yield the entries of all series in turns, so that each of them gets its share of the space."""
     queues = [
         (key, each.group, [each.entries[place] for place in spread(len(each.entries), MOST_FRAMES)])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from alchemy.architecture.graph_svg import draw_graph
-from alchemy.architecture.layers import Layer, build_layers, cut, fold
+from alchemy.architecture.layers import Layer, build_layers, fold, limit_depth
 from alchemy.architecture.module_graph import Graph, build_graph
 from alchemy.architecture.module_trace import Trace, trace_modules
 
@@ -41,7 +41,7 @@ class Block(nn.Module):
 def examined(module: nn.Module, *shape: int, depth: int | None = None) -> tuple[Trace, Layer, Graph]:
     x = torch.zeros(*shape)
     trace = trace_modules(module, lambda: module(x), {"x": x})
-    layers = cut(fold(build_layers("Net", module, trace), trace), depth)
+    layers = limit_depth(fold(build_layers("Net", module, trace), trace), depth)
     return trace, layers, build_graph(layers, trace)
 
 

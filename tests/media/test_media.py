@@ -17,7 +17,7 @@ from PIL import Image
 from alchemy.media.encode import MAX_ROWS, MAX_TEXT
 from alchemy.media.pixels import to_pixels
 from alchemy.media.run_methods import LogsMedia
-from alchemy.records.media_entry import Entry, Moment
+from alchemy.records.media_entry import MediaEntry, Moment
 from alchemy.records.media_file import MediaFile, to_path
 from alchemy.records.read_media import read_media
 
@@ -212,7 +212,7 @@ def test_a_line_cut_by_a_crash_is_skipped(run: Logging, file: MediaFile) -> None
     with open(file.folder / "media.jsonl", "a") as lines:
         lines.write('{"update": 3, "ki')
     again = MediaFile(file.folder, gen=1)
-    again.write(Entry("text", "b", Moment(4, 0, 0.0), b"x", ".txt", {}))
+    again.write(MediaEntry("text", "b", Moment(4, 0, 0.0), b"x", ".txt", {}))
     assert [row["name"] for row in read_media(file.folder)] == ["a", "b"]
 
 
