@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import multiprocessing
@@ -9,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -26,6 +28,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # every run adds its record to the user's trust store: do not use the real one
 _home = os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="alchemy-tests-")
+
+# loguru asks for dozens of paths whenever a sink is added, which happens at every run
+sysconfig.get_path = functools.cache(sysconfig.get_path)  # type: ignore[assignment]
 
 # machines are noisy: the duration of an example says nothing about the code
 settings.register_profile("alchemy", deadline=None)

@@ -19,6 +19,7 @@ from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import format_count
 from alchemy.records.agreement import compare_ledger_files, find_metric_difference
+from alchemy.records.environment import installed_packages
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.metrics_file import MACHINE_PREFIXES
 from alchemy.records.record_config import flatten_config, read_config
@@ -178,15 +179,13 @@ def compare_environments(a: Mapping[str, Any], b: Mapping[str, Any]) -> Section:
 def current_environment() -> dict[str, Any]:
     """Return what is known about this machine without importing torch, with the names of env.json."""
     import platform
-    from importlib.metadata import distributions
 
-    packages = {str(dist.metadata["Name"]): dist.version for dist in distributions()}
     found = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": platform.machine(),
         "cpus": os.cpu_count(),
-        "packages": packages,
+        "packages": installed_packages(),
     }
     return dict(flatten_config(found))
 

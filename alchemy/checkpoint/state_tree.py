@@ -71,7 +71,9 @@ class _Splitter:
         self.seen: dict[tuple[Any, ...], str] = {}  # one name per tensor, so that tied weights are written once
 
     def value(self, value: object, path: tuple[str, ...]) -> Any:
-        if value is None or isinstance(value, bool | str):
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if type(value) is int and abs(value) <= JSON_INT:  # thousands in the states of random generators
             return value
         if isinstance(value, Tensor):
             return self._tensor(value, path)

@@ -38,7 +38,7 @@ class Import:
 _Binding = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr | Import
 
 
-@dataclass
+@dataclass(eq=False)
 class Module:
     """The names that one source file binds at its top level."""
 

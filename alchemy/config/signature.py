@@ -33,6 +33,7 @@ class Param:
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@lru_cache(maxsize=4096)  # a changed file is parsed into another node and module; callers do not modify the result
 def parameters_of(node: ast.ClassDef | _Function, module: Module) -> tuple[list[Param], bool, bool]:
     """Return the parameters, whether other keywords are accepted, and whether the class defines a constructor."""
     if not isinstance(node, ast.ClassDef):
@@ -136,6 +137,7 @@ def _names_init(item: ast.Assign) -> bool:
     return any(isinstance(t, ast.Name) and t.id in ("__init__", "__new__") for t in item.targets)
 
 
+@lru_cache(maxsize=4096)  # as above
 def fields_of(node: ast.ClassDef, module: Module) -> dict[str, Param | None]:
     """Return the fields of a dataclass or named tuple, with None for fields that are not constructor parameters."""
     found: dict[str, Param | None] = {}

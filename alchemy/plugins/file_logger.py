@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from importlib.metadata import distributions, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -30,7 +30,7 @@ from alchemy.plugins.config_hash import config_hash, fold_hash, values_hash
 from alchemy.plugins.last_run_diff import compare_with_last
 from alchemy.plugins.log_sinks import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.records import Record
-from alchemy.records.environment import ENV_NAMES
+from alchemy.records.environment import ENV_NAMES, installed_packages
 from alchemy.records.media_file import MAX_MB
 from alchemy.records.status import INFO
 from alchemy.records.symlinks import path_inside
@@ -278,7 +278,6 @@ def versions() -> dict[str, str]:
 
 def environment(device_info: dict[str, Any]) -> dict[str, Any]:
     """Return everything that results may depend on, apart from config and code."""
-    packages = {dist.metadata["Name"]: dist.version for dist in distributions()}
     return {
         "format": 1,
         "platform": platform.platform(),
@@ -290,5 +289,5 @@ def environment(device_info: dict[str, Any]) -> dict[str, Any]:
         "cwd": os.getcwd(),
         "argv": hide_words(sys.argv),
         "env": {name: os.environ[name] for name in ENV_NAMES if name in os.environ},
-        "packages": dict(sorted(packages.items(), key=lambda row: str(row[0]).lower())),
+        "packages": installed_packages(),
     }

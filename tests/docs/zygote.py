@@ -103,7 +103,9 @@ def _warm_up() -> None:
     import torch
 
     import alchemy.cli
+    from alchemy.config.part_source import parts
     from alchemy.launch import worker_pool
+    from alchemy.records.environment import installed_packages
 
     weight = torch.nn.Parameter(torch.zeros(1))
     torch.optim.AdamW([weight])  # makes torch import its compiler, which takes seconds
@@ -112,6 +114,8 @@ def _warm_up() -> None:
             importlib.import_module(module.name)
     for name in ("alchemy.resuming", "alchemy.state", "alchemy.verify.replay", "alchemy.verify.reproducibility"):
         importlib.import_module(name)
+    parts()  # caches the sources of all parts
+    installed_packages()  # cached too
     forking = {**vars(multiprocessing), "get_context": lambda method: multiprocessing.get_context("fork")}
     worker_pool.multiprocessing = SimpleNamespace(**forking)  # type: ignore[assignment]
 

@@ -22,6 +22,7 @@ import alchemy
 from alchemy.cli import main
 from alchemy.config.check import check
 from alchemy.config.load import prepare_cfg
+from alchemy.records.environment import installed_packages
 from tests.resume import bomb, faults
 from tests.resume.parts import config
 
@@ -44,6 +45,7 @@ def _warm_up() -> None:
     for name in ("alchemy.cli.resume", "alchemy.cli.run", "alchemy.resuming", "alchemy.state", "tests.resume.parts"):
         importlib.import_module(name)
     check(prepare_cfg(config("runs")))  # reads and caches the source of all parts
+    installed_packages()  # cached too
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
@@ -102,11 +104,8 @@ def _be_child(job: dict[str, Any], seen: Path) -> None:
 
 
 def _hasten() -> None:
-    """Skip the slowest operations: fsync, which a kill does not need, and the package list, which is constant."""
-    from alchemy.plugins import file_logger
-
+    """Skip fsync, which a kill does not need."""
     os.fsync = lambda handle: None  # type: ignore[assignment]
-    file_logger.distributions = lambda: iter(())  # type: ignore[assignment]
 
 
 def _work(job: dict[str, Any]) -> int:
