@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,30 @@ AT_EPOCH = {"every": {"epochs": 1}}
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
 FIRST_IS_BEST = {"checkpoint": {"every": 2, "monitor": "dev/calls", "mode": "min"}}
 PATIENT = {"any": [{"type": "alchemy.stop.Patience", "monitor": "dev/calls", "mode": "min", "patience": 4}]}
+
+
+Killed = Callable[[dict[str, Any], list[Any]], Path]
+
+
+@pytest.fixture(scope="module")
+def killed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """Return the folder of a run that was killed; without a fault, it resumes exactly."""
+    made: dict[str, Path] = {}
+
+    def kill(changes: dict[str, Any], bomb: list[Any]) -> Path:
+        key = json.dumps([changes, bomb])
+        if key not in made:
+            folder = tmp_path_factory.mktemp("killed")
+            # at once: otherwise the state before the kill may not be complete yet
+            code = lab.start(folder / "run", [bomb], **changes, checkpoint__asynchronous=False)
+            assert code == {KILL: -KILL, TERM: 128 + TERM}[bomb[2]]
+            shutil.copytree(folder / "run", folder / "whole")
+            assert lab.resume(folder / "whole") == 0, text_of(folder / "whole")
+            assert differences(lab.baseline(**changes)[0], record_of(folder / "whole")) == []
+            made[key] = folder / "run"
+        return made[key]
+
+    return kill
 
 
 @pytest.mark.parametrize(
@@ -36,15 +63,10 @@ PATIENT = {"any": [{"type": "alchemy.stop.Patience", "monitor": "dev/calls", "mo
     ids=lambda value: value if isinstance(value, str) and value.isidentifier() else "",
 )
 def test_a_fault_is_seen(
-    lab: Lab, tmp_path: Path, fault: str, changes: dict[str, Any], bomb: list[Any], differs: str
+    lab: Lab, killed: Killed, tmp_path: Path, fault: str, changes: dict[str, Any], bomb: list[Any], differs: str
 ) -> None:
     baseline, _ = lab.baseline(**changes)
-    for folder, faults in ((tmp_path / "whole", []), (tmp_path / "faulty", [fault])):
-        at_once: dict[str, Any] = {
-            "checkpoint__asynchronous": False
-        }  # otherwise the state before the kill may not be complete yet
-        assert lab.start(folder, [bomb], **changes, **at_once) == {KILL: -KILL, TERM: 128 + TERM}[bomb[2]]
-        assert lab.resume(folder, faults=faults) == 0, text_of(folder)
-    assert differences(baseline, record_of(tmp_path / "whole")) == []
+    shutil.copytree(killed(changes, bomb), tmp_path / "faulty")
+    assert lab.resume(tmp_path / "faulty", faults=[fault]) == 0, text_of(tmp_path / "faulty")
     found = differences(baseline, record_of(tmp_path / "faulty"))
     assert any(text.startswith(differs) for text in found), found
