@@ -129,7 +129,7 @@ WARM = ["alchemy.verify.trial_runs", "alchemy.verify.gradient_check", "alchemy.s
 
 
 @pytest.fixture(scope="session")
-def forks() -> multiprocessing.context.BaseContext:
+def forks() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(WARM)
     return context

@@ -285,5 +285,10 @@ def test_a_class_of_transformers_is_found_without_parsing_the_others():
     assert part("transformers.ViTForImageClassification", []).param("config") is not None
     parsed = [file for file in set(module_files._read) - before if not file.endswith("__init__.py")]
     assert len(parsed) < 30
+
+
+@pytest.mark.slow  # a small package stands for it above
+def test_names_that_transformers_does_not_have():
+    pytest.importorskip("transformers", reason="the extra `text` is not installed")
     assert gap("transformers.VitForImageClassification", []).hint == "did you mean 'ViTForImageClassification'?"
     assert gap("transformers.Mxfp4Config", []).reason == "unreadable"

@@ -237,10 +237,10 @@ KNOWN = {
 def test_every_import_by_name_is_known() -> None:
     found = set()
     for file in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        nodes = ast.walk(ast.parse(file.read_text("utf-8")))
+        for node in (node for node in nodes if isinstance(node, ast.FunctionDef)):
             calls = [call for call in ast.walk(node) if isinstance(call, ast.Call) and call.args]
-            names = {ast.unparse(call.func).rpartition(".")[2] for call in calls}
-            if isinstance(node, ast.FunctionDef) and names & IMPORTS:
+            if {ast.unparse(call.func).rpartition(".")[2] for call in calls} & IMPORTS:
                 found.add(f"{file.relative_to(ROOT).as_posix()}:{node.name}")
     assert found == {place for places in KNOWN.values() for place in places.split()}
 

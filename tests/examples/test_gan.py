@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,23 +20,17 @@ HELD = ["--set=task.datasets.train.pipes.HoldOut.share=0.25", "--set=task.datase
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
     """A copy of the example with generated images and a trained classifier."""
     folder = tmp_path_factory.mktemp("example") / "gan"
     shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("records", "mnist", "__pycache__"))
     write_idx(folder / "mnist")
-    alchemy(folder, "run", "classifier.toml", CPU, "--set=sched.epochs=2", *HELD)
+    run(programs / "alchemy", folder, "run", "classifier.toml", CPU, "--set=sched.epochs=2", *HELD)
     return folder
 
 
-def alchemy(folder: Path, *arguments: str) -> str:
-    return python(folder, "-m", "alchemy", *arguments)
-
-
-def python(folder: Path, *arguments: str) -> str:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+def run(program: Path, folder: Path, *arguments: str) -> str:
+    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -50,12 +42,12 @@ def test_its_parts_are_those_of_a_new_project() -> None:
 
 
 @pytest.mark.parametrize("name", ["gan.toml", "classifier.toml"])
-def test_the_configs_pass_the_check(project: Path, name: str) -> None:
-    assert alchemy(project, "check", name, "--strict").strip() == "ok"
+def test_the_configs_pass_the_check(project: Path, programs: Path, name: str) -> None:
+    assert run(programs / "alchemy", project, "check", name, "--strict").strip() == "ok"
 
 
-def test_samples_are_scored_by_the_classifier(project: Path) -> None:
-    alchemy(project, "run", "gan.toml", CPU, *QUICK, *HELD)
+def test_samples_are_scored_by_the_classifier(project: Path, programs: Path) -> None:
+    run(programs / "alchemy", project, "run", "gan.toml", CPU, *QUICK, *HELD)
     (record,) = (project / "records" / "gan").iterdir()
     values: dict[str, float] = {}
     for row in comparable(record / "metrics.jsonl"):
@@ -64,13 +56,14 @@ def test_samples_are_scored_by_the_classifier(project: Path) -> None:
         assert 0 <= values[f"dev/{name}"] <= 1
     assert values["dev/frechet"] > 0
     assert len(list((record / "images").iterdir())) == 2
-    alchemy(project, "test", str(record.relative_to(project)), CPU)
+    run(programs / "alchemy", project, "test", str(record.relative_to(project)), CPU)
     (tested,) = (other for other in (project / "records" / "gan").iterdir() if other != record)
     assert list((tested / "images").iterdir())
 
 
-def test_real_images_and_noise_are_reference_points(project: Path) -> None:
-    rows = [line.rsplit(maxsplit=3) for line in python(project, "references.py", "--count=64").splitlines()[1:]]
+def test_real_images_and_noise_are_reference_points(project: Path, programs: Path) -> None:
+    printed = run(programs / "page", project, "references.py", "--count=64")
+    rows = [line.rsplit(maxsplit=3) for line in printed.splitlines()[1:]]
     found = {name: float(frechet) for name, _, frechet, _ in rows}
     assert found["test images"] == pytest.approx(0, abs=0.01)
     assert found["uniform noise"] > 10 * found["training images"]

@@ -22,27 +22,31 @@ def project(tmp_path):
     return shutil.copytree(SOURCE, tmp_path / "reviews", ignore=shutil.ignore_patterns("records", "__pycache__"))
 
 
-def alchemy(folder, *arguments):
-    command = [sys.executable, "-m", "alchemy", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def alchemy(project, programs):
+    def run(*arguments):
+        command = [programs / "alchemy", *arguments]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.mark.parametrize("variant", ["", "#textcnn"])
-def test_both_models_pass_a_trial_run(project, variant):
-    assert alchemy(project, "check", f"reviews.toml{variant}", "--strict").strip() == "ok"
-    answer = alchemy(project, "run", f"reviews.toml{variant}", "--device=-1", "--fast-dev-run=2", *FEW)
+def test_both_models_pass_a_trial_run(project, alchemy, variant):
+    assert alchemy("check", f"reviews.toml{variant}", "--strict").strip() == "ok"
+    answer = alchemy("run", f"reviews.toml{variant}", "--device=-1", "--fast-dev-run=2", *FEW)
     assert "finished" in answer.splitlines()[-1]
     assert not (project / "records").exists()
 
 
-def test_the_best_weights_are_tested_on_what_was_held_out(project):
-    alchemy(project, "run", "reviews.toml", "--device=-1", "--set=sched.epochs=2", *FEW)
+def test_the_best_weights_are_tested_on_what_was_held_out(project, alchemy):
+    alchemy("run", "reviews.toml", "--device=-1", "--set=sched.epochs=1", *FEW)
     [record] = (project / "records" / "train").iterdir()
     best = json.loads((record / "best_info.json").read_text())
     assert best["scores"]["accuracy"] == best["value"]
-    answer = alchemy(project, "test", str(record.relative_to(project)), "--device=-1")
+    answer = alchemy("test", str(record.relative_to(project)), "--device=-1")
     assert "accuracy" in answer.splitlines()[-1]
     [test] = (project / "records" / "test").iterdir()
     wrong = [json.loads(line) for line in (test / "results" / "test_wrong.jsonl").read_text("utf-8").splitlines()]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing.context
 import os
 import random
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -144,19 +143,23 @@ def work(out: Path, ports: list[int]) -> None:
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    """Return the results of every rank, by number of ranks; each is launched once, since a launch takes seconds."""
-    started = {size: start(size, tmp_path_factory.mktemp(f"ranks{size}")) for size in SIZES if size > 1}
+def answers(
+    tmp_path_factory: pytest.TempPathFactory, forks: multiprocessing.context.ForkServerContext
+) -> dict[int, list[dict[str, Any]]]:
+    """Return the results of every rank, by number of ranks; each is launched once."""
+    started = {size: start(forks, size, tmp_path_factory.mktemp(f"ranks{size}")) for size in SIZES if size > 1}
     found = {1: [{"claims": claims(SingleProcess())}]}
     try:
         for size, (out, processes) in started.items():
-            told = [process.communicate(timeout=120)[0] for process in processes]
-            assert [process.returncode for process in processes] == [0] * size, told
+            for process in processes:
+                process.join(timeout=120)
+            told = [path.read_text() for path in sorted(out.glob("*.txt"))]
+            assert [process.exitcode for process in processes] == [0] * size, told
             found[size] = [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(size)]
     finally:
         for process in [process for _, processes in started.values() for process in processes]:
             process.kill()
-            process.communicate()
+            process.join()
     return found
 
 
@@ -168,21 +171,23 @@ def free_port() -> int:
             return int(probe.getsockname()[1])
 
 
-def start(size: int, out: Path) -> tuple[Path, list[subprocess.Popen[str]]]:
+def start(
+    forks: multiprocessing.context.ForkServerContext, size: int, out: Path
+) -> tuple[Path, list[multiprocessing.context.ForkServerProcess]]:
     ports = [free_port() for _ in range(3)]
-    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    code = f"from pathlib import Path; from {__name__} import work; work(Path({str(out)!r}), {ports})"
-    words = [sys.executable, "-c", code]
-    return out, [
-        subprocess.Popen(
-            words,
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(size)
-    ]
+    processes = [forks.Process(target=be_rank, args=(rank, size, out, ports)) for rank in range(size)]
+    for process in processes:
+        process.start()
+    return out, processes
+
+
+def be_rank(rank: int, size: int, out: Path, ports: list[int]) -> None:
+    os.environ |= {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    with open(out / f"rank{rank}.txt", "w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    work(out, ports)
 
 
 @pytest.mark.parametrize("size", SIZES)
