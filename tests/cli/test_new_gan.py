@@ -45,6 +45,7 @@ def test_it_writes_a_picture_at_each_evaluation(project: Path) -> None:
         assert low != high
 
 
+@pytest.mark.usefixtures("forked_runs")
 def test_it_resumes_exactly(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "resume", "train.toml", *QUICK, *SMALL]) == 0
     assert "equal" in capsys.readouterr().out

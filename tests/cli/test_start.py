@@ -93,14 +93,14 @@ def test_stop_does_not_import_torch_either(tmp_path):
 
 
 def test_a_closed_pipe_is_met_quietly(project):
-    words = [sys.executable, "-m", "alchemy", "config", "schema"]
+    words = [sys.executable, "-m", "alchemy", "config", "show", "train.toml"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=project) as process:
         process.stdout.close()
         assert process.wait(timeout=60) == 141
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("words", [["config", "schema"], ["run", "train.toml#tiny", "--device", "-1"]])
+@pytest.mark.parametrize("words", [["config", "show", "train.toml"], ["run", "train.toml#tiny", "--device", "-1"]])
 def test_a_full_disk_under_the_output_is_one_line(words, project):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "alchemy", *words]

@@ -31,6 +31,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 4  # size in bytes of the length prefix of a job
+# imported late by a command, and large
+LATE = (
+    "alchemy.models.classifier", "alchemy.models.image_model", "alchemy.models.tagger", "alchemy.models.translator",
+    "alchemy.pipeline.processors", "alchemy.resuming", "alchemy.state", "alchemy.tasks.classification",
+    "alchemy.tasks.image_classification", "alchemy.tasks.segmentation", "alchemy.tasks.tagging",
+    "alchemy.tasks.translation", "matplotlib.pyplot", "PIL.Image", "sklearn.metrics",
+)  # fmt: skip
 CLIENT = """\
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as link:
@@ -112,7 +119,7 @@ def _warm_up() -> None:
     for module in pkgutil.iter_modules(alchemy.cli.__path__, "alchemy.cli."):
         if not module.ispkg:
             importlib.import_module(module.name)
-    for name in ("alchemy.resuming", "alchemy.state", "alchemy.verify.replay", "alchemy.verify.reproducibility"):
+    for name in (*LATE, "alchemy.verify.replay", "alchemy.verify.reproducibility"):
         importlib.import_module(name)
     parts()  # caches the sources of all parts
     installed_packages()  # cached too
