@@ -200,7 +200,8 @@ def test_an_error_names_the_file_also_from_a_worker(tmp_path, workers):
         (b"", r"é2\.png' is not a readable image: the file is empty; replace or remove"),
     ):
         file.write_bytes(content)
-        assert re.search(message, _read_in_child(str(tmp_path / "pets"), workers))
+        read = _read_in_child if workers else read_with_error
+        assert re.search(message, read(str(tmp_path / "pets"), workers))
 
 
 def _read_in_child(folder: str, workers: int) -> str:
