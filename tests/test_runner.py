@@ -147,6 +147,7 @@ def test_inference_writes_predictions(tmp_path: Path) -> None:
     assert set(rows[0]) == {"y"}
 
 
+@pytest.mark.usefixtures("forked_runs")
 def test_several_configs_run_in_processes_and_come_back_in_order(tmp_path: Path) -> None:
     cfgs = [
         config(tmp_path, tag="good [a] {b}"),

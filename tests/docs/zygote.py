@@ -1,9 +1,9 @@
 """Fast-starting programs for the pages: commands are forked from a process that has already imported torch.
 
 A command runs the same code with the same arguments, folder, environment and output, but skips the startup of Python,
-which takes seconds. There are three programs: `alchemy`; `page`, which runs a file as Python does; and `rank`, which
-replaces Python where torchrun starts `-m alchemy`. Processes that a command would spawn are forked too; those of a file
-are spawned.
+which takes seconds. There are four programs: `alchemy`; `page`, which runs a file as Python does; `python`, which
+leaves files to `page` and anything else to Python; and `rank`, which replaces Python where torchrun starts
+`-m alchemy`. Processes that a command would spawn are forked too; those of a file are spawned.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ def started(folder: Path, *modules: str) -> Iterator[Path]:
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{folder}/client.py" "{address}" {name} "$@"\n')
         program.chmod(0o755)
+    python = programs / "python"
+    python.write_text(f'#!/bin/sh\ncase "$1" in *.py) exec page "$@" ;; *) exec "{sys.executable}" "$@" ;; esac\n')
+    python.chmod(0o755)
     command = [sys.executable, "-m", "tests.docs.zygote", str(address), *modules]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (
@@ -198,7 +201,7 @@ def _page(words: list[str]) -> int:
     worker_pool.multiprocessing = multiprocessing  # child processes import the file again, as for a user
     sys.argv, sys.path[0] = words, os.getcwd()
     sys.modules.pop("__mp_main__", None)  # that of the zygote, which pickle searches first
-    runpy.run_path(words[0], run_name="__main__")
+    runpy.run_path(os.path.abspath(words[0]), run_name="__main__")
     return 0
 
 
