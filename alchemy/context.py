@@ -287,7 +287,9 @@ class Run(LogsMedia, Members):
         self.progress.tracking_seconds += time.perf_counter() - begin
 
     def media_moment(self, update: int | None) -> Moment:
-        at = self.where
+        at, tested = self.where, self.symbols.trained_at
+        if self.train_sched is None and tested is not None:  # a test of the weights of a record
+            at = Where(tested.num_updates, tested.cur_epoch, tested.cur_step)
         return Moment(at.update if update is None else update, at.epoch, self.elapsed)
 
     def warn_once(self, text: str, name: str, error: Exception) -> None:

@@ -15,6 +15,7 @@ from alchemy.optional_packages import import_package
 
 SIDE = 128  # the sides of small images are enlarged to at least this size, so that captions fit
 LARGEST = 768  # larger images are shrunk
+LONGEST = 200  # characters of a caption
 BORDER, LINE = 4, 14  # pixels between images, and height of a caption
 COLORS = (
     (0, 0, 0), (255, 176, 0), (100, 143, 255), (220, 38, 127), (0, 190, 130), (254, 97, 0), (120, 94, 240),
@@ -127,6 +128,7 @@ def _fit(image: Any) -> Any:
 
 
 def _shorten(pen: Any, text: str, width: int) -> str:
+    text = " ".join(text[:LONGEST].split())
     while text and pen.textlength(text) > width:
         text = text[:-1]
     return text

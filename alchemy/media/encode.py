@@ -8,7 +8,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from alchemy.optional_packages import import_package
 from alchemy.records.media_entry import Encoded
 
 PNG = b"\x89PNG\r\n\x1a\n"  # the first bytes of a PNG file
+SHORTEST = 57  # bytes of the smallest PNG file: its signature and three chunks
 BINS = 64
 MAX_TEXT = 2**20  # characters
 MAX_ROWS = 1000  # of a table
@@ -30,7 +31,7 @@ MAX_POINTS = 10_000  # of an embedding
 
 def encode_image(image: Any, caption: str) -> Encoded:
     if isinstance(image, bytes):
-        if not image.startswith(PNG):
+        if not image.startswith(PNG) or len(image) < SHORTEST:
             raise ValueError("expected a PNG file, got other bytes")
         return _picture(image, {"caption": caption})
     pixels, remarks = to_pixels(image)
@@ -59,9 +60,10 @@ def encode_histogram(values: Any) -> Encoded:
         low, high = float(finite.min()), float(finite.max())
         first, last = _widen(low, high)
         counts = finite.histc(BINS, min=first, max=last).long().tolist()
-        edges = [float(f"{first + (last - first) * number / BINS:.6g}") for number in range(BINS + 1)]
-        std = float(finite.std(correction=0))
-        info |= {"edges": edges, "counts": counts, "min": low, "max": high, "mean": float(finite.mean()), "std": std}
+        edges = [float(f"{first + (last - first) * number / BINS:.12g}") for number in range(BINS + 1)]
+        finite = finite.double()  # sums of large values overflow in float32
+        mean, std = float(finite.mean()), float(finite.std(correction=0))
+        info |= {"edges": edges, "counts": counts, "min": low, "max": high, "mean": mean, "std": std}
     return Encoded(b"", "", info)
 
 
@@ -78,7 +80,7 @@ def encode_table(columns: Sequence[str], rows: Sequence[Sequence[object]], total
 def encode_attention(weights: Any, rows: Sequence[str], columns: Sequence[str], example: str) -> Encoded:
     weights_HQK = to_array(weights).astype(np.float64)
     weights_HQK = weights_HQK[None] if weights_HQK.ndim == 2 else weights_HQK
-    if weights_HQK.ndim != 3 or weights_HQK.shape[1:] != (len(rows), len(columns)):
+    if weights_HQK.ndim != 3 or not weights_HQK.size or weights_HQK.shape[1:] != (len(rows), len(columns)):
         expected = f"[heads, {len(rows)}, {len(columns)}] for {len(rows)} query and {len(columns)} key tokens"
         raise ValueError(f"expected weights {expected}, got shape {weights_HQK.shape}")
     kept_HQK = np.nan_to_num(weights_HQK[:MAX_HEADS, :MAX_TOKENS, :MAX_TOKENS]).round(4)
@@ -88,22 +90,33 @@ def encode_attention(weights: Any, rows: Sequence[str], columns: Sequence[str], 
     return _json(content, info | {"cut": weights_HQK.shape != kept_HQK.shape})
 
 
-def encode_confusion(labels: Sequence[str], cells_N3: np.ndarray) -> Encoded:
-    """Encode the cells (gold, predicted, count) of a confusion matrix that are not 0."""
-    kept = cells_N3
-    if len(cells_N3) > MAX_CELLS:
-        kept = cells_N3[np.sort(np.argsort(-cells_N3[:, 2], kind="stable")[:MAX_CELLS])]
-    info = {"classes": len(labels), "total": int(cells_N3[:, 2].sum()), "cut": len(kept) < len(cells_N3)}
-    return _json({"labels": list(labels), "cells": kept.tolist()}, info)
+class Cells(NamedTuple):
+    """The cells (gold, predicted, count) of a confusion matrix that are not 0; if there are too many, the largest."""
+
+    cells_N3: np.ndarray
+    total: int
+    cut: bool
 
 
-def find_cells(labels: Sequence[str], counts: Any) -> np.ndarray:
-    """Return the cells (gold, predicted, count) of a confusion matrix that are not 0, as [N, 3]."""
-    matrix = to_array(counts)
-    if matrix.shape != (len(labels), len(labels)):
-        raise ValueError(f"expected counts of {len(labels)} x {len(labels)} classes, got shape {matrix.shape}")
-    gold, predicted = matrix.nonzero()
-    return np.stack([gold, predicted, matrix[gold, predicted].astype(np.int64)], axis=1)
+def encode_confusion(labels: Sequence[str], cells: Cells) -> Encoded:
+    info = {"classes": len(labels), "total": cells.total, "cut": cells.cut}
+    return _json({"labels": list(labels), "cells": cells.cells_N3.tolist()}, info)
+
+
+def find_cells(labels: Sequence[str], counts: Any) -> Cells:
+    """Return the cells of a confusion matrix, with gold labels in rows and predictions in columns."""
+    matrix_KK = to_array(counts)
+    if matrix_KK.shape != (len(labels), len(labels)):
+        raise ValueError(f"expected counts of {len(labels)} x {len(labels)} classes, got shape {matrix_KK.shape}")
+    flat = matrix_KK.ravel()
+    if flat.size <= MAX_CELLS:
+        places = flat.nonzero()[0]
+    else:  # sorting all cells of thousands of classes would take seconds
+        places = np.sort(np.argpartition(flat, -MAX_CELLS)[-MAX_CELLS:])
+        places = places[flat[places] != 0]
+    gold, predicted = np.divmod(places, len(labels))
+    cells_N3 = np.stack([gold, predicted, flat[places].astype(np.int64)], axis=1)
+    return Cells(cells_N3, int(flat.sum(dtype=np.int64)), bool(np.count_nonzero(flat) > len(places)))
 
 
 def encode_embedding(vectors: Any, labels: Sequence[str]) -> Encoded:

@@ -83,6 +83,7 @@ def _to_bytes(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     if not np.issubdtype(image.dtype, np.floating):
         raise ValueError(f"expected an image of integers or floats, got {image.dtype}")
     remarks: dict[str, Any] = {}
+    image = image.astype(np.float64)  # the range of large values overflows in other types
     finite = np.isfinite(image)
     if not finite.all():
         remarks["nan"] = int(finite.size - finite.sum())

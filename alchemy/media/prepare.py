@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from alchemy.media import encode
 from alchemy.media.snapshot import copy_value, is_tensor, size_of, to_array
 from alchemy.records.media_entry import Encoded
@@ -39,6 +41,8 @@ def _prepare_figure(figure: Any) -> Prepared:
 
 def _prepare_histogram(values: Any) -> Prepared:
     copy = copy_value(values) if is_tensor(values) else to_array(values).copy()
+    if isinstance(copy, np.ndarray) and copy.dtype.kind not in "biuf":
+        raise TypeError(f"expected numbers, got values of type {copy.dtype}")
     return Prepared(partial(encode.encode_histogram, copy), size_of(copy))
 
 
@@ -50,12 +54,16 @@ def _prepare_text(text: object) -> Prepared:
 
 def _prepare_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Prepared:
     reading = iter(rows)
-    kept = [list(row) for row in itertools.islice(reading, encode.MAX_ROWS)]
+    kept = [list(map(_copy_cell, row)) for row in itertools.islice(reading, encode.MAX_ROWS)]
     total = len(kept) + sum(1 for _ in reading)
     wrong = next((row for row in kept if len(row) != len(columns)), None)
     if wrong is not None:
         raise ValueError(f"expected rows of {len(columns)} values, got one of {len(wrong)}")
     return Prepared(partial(encode.encode_table, list(columns), kept, total), 64 * len(columns) * len(kept))
+
+
+def _copy_cell(value: Any) -> Any:
+    return value.tolist() if is_tensor(value) or isinstance(value, np.ndarray | np.generic) else value
 
 
 def _prepare_attention(weights: Any, rows: Iterable[str], columns: Iterable[str], example: str) -> Prepared:
@@ -66,8 +74,8 @@ def _prepare_attention(weights: Any, rows: Iterable[str], columns: Iterable[str]
 
 def _prepare_confusion(labels: Iterable[str], counts: Any) -> Prepared:
     names = list(map(str, labels))
-    cells_N3 = encode.find_cells(names, counts)
-    return Prepared(partial(encode.encode_confusion, names, cells_N3), cells_N3.nbytes)
+    cells = encode.find_cells(names, counts)
+    return Prepared(partial(encode.encode_confusion, names, cells), cells.cells_N3.nbytes)
 
 
 def _prepare_embedding(vectors: Any, labels: Iterable[str]) -> Prepared:

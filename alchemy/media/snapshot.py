@@ -36,8 +36,10 @@ def size_of(value: Any) -> int:
         return sum(map(size_of, value))
     if isinstance(value, bytes):
         return len(value)
-    if isinstance(value, np.ndarray) or is_tensor(value):
-        return int(value.nbytes)
+    if is_tensor(value):
+        return value.numel() * value.element_size()  # also defined for sparse tensors
+    if isinstance(value, np.ndarray):
+        return value.nbytes
     width, height = value.size
     return int(width * height * 4)
 

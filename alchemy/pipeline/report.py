@@ -124,10 +124,10 @@ class Report(EvalPipeline):
     def _log_media(self, split: str, found: Analysis) -> None:
         if found.confusion is not None:
             self.run.log_confusion(f"{split}/confusion", *found.confusion)
-        if found.hardest:
-            rows = found.hardest[:HARDEST]
-            columns = [name for name, value in rows[0].items() if isinstance(value, str | int | float | list | tuple)]
-            self.run.log_table(f"{split}/hardest", columns, [[row.get(name) for name in columns] for row in rows])
+        rows = found.hardest[:HARDEST]
+        first = rows[0] if rows else {"no wrong predictions": ""}  # replaces the table of the evaluation before
+        columns = [name for name, value in first.items() if isinstance(value, str | int | float | list | tuple)]
+        self.run.log_table(f"{split}/hardest", columns, [[row.get(name) for name in columns] for row in rows])
 
     def _write(self, name: str, text: str) -> None:
         path = record_file(self.run, f"results/{name}")

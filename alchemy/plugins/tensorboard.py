@@ -56,7 +56,8 @@ class TensorboardLogger(AlchemyPlugin):
             self._graph.write()
 
     def log_media(self, entry: MediaEntry) -> None:
-        _WRITE[entry.kind](self.writer, entry)
+        if self.run.record_dir is not None:
+            _WRITE[entry.kind](self.writer, entry)
 
     def exit(self) -> None:
         self.run.media.flush()

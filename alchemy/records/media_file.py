@@ -59,6 +59,7 @@ class MediaFile:
         if (self.folder / MEDIA).is_file():
             self._begin()
             self._append({"event": "resume", "gen": gen, "from_update": from_update})
+            self._begun = False  # without the superseded entries
 
     def _row(self, entry: MediaEntry) -> dict[str, Any]:
         update, epoch, seconds = entry.moment

@@ -43,4 +43,7 @@ def _is_inside(folder: Path, file: str) -> bool:
     if parts[:1] != ("media",) or ".." in parts:
         return False
     paths = [folder.joinpath(*parts[: number + 1]) for number in range(len(parts))]
-    return paths[-1].is_file() and not any(path.is_symlink() for path in paths)
+    try:
+        return paths[-1].is_file() and not any(path.is_symlink() for path in paths)
+    except (OSError, ValueError):  # a name that no file can have
+        return False

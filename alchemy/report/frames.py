@@ -43,13 +43,18 @@ class FrameSource(NamedTuple):
 
 def list_frames(folder: Path) -> list[FrameSource]:
     """Return the media of a record. The files of evaluations are added where the run has logged no such media."""
-    rows = read_media(folder)
+    rows = [row for row in read_media(folder) if _can_be_shown(row)]
     found = [
         FrameSource(row["kind"], shorten(row["name"], 200), row["update"], partial(_load, folder, row)) for row in rows
     ]
     names = {(entry.kind, entry.name) for entry in found}
     others = [*_list_results(folder), *_list_images(folder)]
     return [*found, *(entry for entry in others if (entry.kind, entry.name) not in names)]
+
+
+def _can_be_shown(row: Mapping[str, Any]) -> bool:
+    """Return whether there is anything to draw: not for an embedding, or a histogram without finite values."""
+    return row["kind"] != "embedding" and (row["kind"] != "histogram" or "counts" in row["info"])
 
 
 def _list_results(folder: Path) -> Iterator[FrameSource]:
@@ -75,7 +80,8 @@ def _list_images(folder: Path) -> Iterator[FrameSource]:
 def _list_files(folder: Path, name: str) -> list[str]:
     try:
         with os.scandir(path_inside(folder, name)) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+            return sorted(entry.name for entry in files if entry.stat().st_size)  # empty: nothing to report
     except (OSError, AlchemyError):
         return []
 

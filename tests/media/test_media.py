@@ -142,6 +142,26 @@ def test_texts_tables_attention_and_confusions(run: Logging, file: MediaFile) ->
         assert found["vectors"].shape == (2, 3) and found["labels"].tolist() == ["a", "b"]
 
 
+@pytest.mark.parametrize("caption", ["x" * 100_000, "two\nlines", "喂"])
+def test_any_caption_fits(caption: str, run: Logging, file: MediaFile) -> None:
+    run.log_images("a", torch.rand(2, 1, 4, 4), captions=[caption] * 2)
+    assert only_row(run, file)["info"]["count"] == 2
+
+
+def test_values_that_are_rare_but_fine(run: Logging, file: MediaFile, logs: list[str]) -> None:
+    run.log_histogram("sparse", torch.eye(4).to_sparse())
+    run.log_histogram("narrow", torch.tensor([1.0, 1.0000001]))
+    run.log_histogram("large", torch.tensor([3e38, -3e38, 3e38, 3e38]))
+    run.log_table("scalars", ["a", "b"], [[torch.tensor(1.5), np.array(2)]])
+    run.log_image("half", torch.tensor([[60000.0, -60000.0]]).half())
+    run.log_image("float", torch.tensor([[3e38, -3e38]]))
+    sparse, narrow, large, scalars, half, _ = rows_of(run, file)
+    assert sparse["info"]["count"] == 16 and large["info"]["mean"] == pytest.approx(1.5e38)
+    assert len(set(narrow["info"]["edges"])) == 65
+    assert content(file, scalars)["rows"] == [[1.5, 2]] and half["info"]["range"] == [-60000.0, 60000.0]
+    assert logs == []
+
+
 def test_ten_thousand_classes(run: Logging, file: MediaFile) -> None:
     counts = np.zeros((10_000, 10_000), np.int8)
     counts[np.arange(10_000), np.arange(10_000)] = 3
@@ -166,7 +186,7 @@ def test_ten_thousand_classes(run: Logging, file: MediaFile) -> None:
         (lambda run: run.log_attention("a", torch.zeros(2, 3), "ab", "ab"), "got shape (1, 2, 3)"),
         (lambda run: run.log_confusion("a", ["x"], [[1, 2], [3, 4]]), "1 x 1 classes, got shape (2, 2)"),
         (lambda run: run.log_embedding("a", torch.zeros(2, 3), ["x"]), "expected vectors [N, D]"),
-        (lambda run: run.log_histogram("a", ["x"]), "could not convert string to float"),
+        (lambda run: run.log_histogram("a", ["x"]), "expected numbers, got values of type <U1"),
         (lambda run: run.log_figure("a", object()), "no attribute 'savefig'"),
     ],
 )
@@ -239,6 +259,22 @@ def test_old_entries_become_sparse_when_the_bound_is_reached(run: Logging, file:
     assert len(logs) == 1 and "exceed max_media_mb = 0.1" in logs[0]
 
 
+def test_superseded_entries_do_not_come_back_when_others_are_removed(tmp_path: Path) -> None:
+    def entry(name: str, update: int) -> MediaEntry:
+        return MediaEntry("text", name, Moment(update, 0, 0.0), b"x" * 100_000, ".txt", {})
+
+    first = MediaFile(tmp_path, max_mb=1.0)
+    for update in range(1, 9):
+        first.write(entry("old", update))
+    second = MediaFile(tmp_path, gen=1, max_mb=0.6)
+    second.resume(1, 2)
+    for update in range(3, 9):
+        second.write(entry("new", update))
+    names = [(row["name"], row["update"]) for row in read_media(tmp_path)]
+    assert ("old", 3) not in names and not any(name == "old" and update > 2 for name, update in names)
+    assert names[-1] == ("new", 8)
+
+
 def test_an_entry_larger_than_the_bound_is_refused(run: Logging, file: MediaFile, logs: list[str]) -> None:
     file.max_mb = 0.001
     run.log_text("a", "x" * 10_000)
@@ -261,7 +297,15 @@ def test_different_names_have_different_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"file": "../x.txt"}, {"file": "media/link.txt"}, {"kind": "svg"}, {"update": "1"}, {"info": 3}]
+    "bad",
+    [
+        {"file": "../x.txt"},
+        {"file": "media/" + "a" * 5000},
+        {"file": "media/link.txt"},
+        {"kind": "svg"},
+        {"update": "1"},
+        {"info": 3},
+    ],
 )
 def test_hostile_rows_are_left_out(bad: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "media").mkdir()
