@@ -20,11 +20,11 @@ from alchemy.constraints import NotEmpty, PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.data.files import check_file
 from alchemy.data.loader import get_dataloader
-from alchemy.data.tables import TableFormat, open_table
+from alchemy.data.tables import BadRow, TableFormat, open_table
 from alchemy.errors import AlchemyError
 from alchemy.nn.record_attention import AttentionRecorder
 from alchemy.pipeline.sched import is_last_epoch
-from alchemy.predict_inputs import build_input_handler
+from alchemy.predict_inputs import InputHandler, build_input_handler
 from alchemy.seeds import preserve_rng_state
 
 TOKENS = 128  # maximum number of queries and keys of an attention map
@@ -265,8 +265,7 @@ def _read_examples(run: Run, file: str) -> list[Example]:
     try:
         handler = build_input_handler(run)
         rows = open_table(check_file(file), TableFormat("jsonl")).rows
-        located = [(f"{file}:{number}", row) for number, row in rows]
-        found = [(where, handler.build_batch(where, row)) for where, row in located]
+        found = [(f"{file}:{number}", _build_batch(handler, f"{file}:{number}", row)) for number, row in rows]
     except AlchemyError as error:
         raise AlchemyError(error.problem.message, where=error.problem.where, section="capture") from error
     finally:  # a handler may load a split with the inputs instead of its data
@@ -275,6 +274,12 @@ def _read_examples(run: Run, file: str) -> list[Example]:
     if not found:
         raise AlchemyError(f"{file} has no examples", section="capture")
     return [Example(batch, _describe(batch, where)) for where, batch in found]
+
+
+def _build_batch(handler: InputHandler, where: str, row: object) -> Any:
+    if isinstance(row, BadRow):
+        raise AlchemyError(str(row), where=where)
+    return handler.build_batch(where, row)
 
 
 def _describe(batch: Any, where: str) -> str:
