@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -79,7 +80,7 @@ class Capture:
         self,
         *,
         modules: Annotated[list[str], NotEmpty()],
-        examples: PositiveInt | str = 4,
+        examples: PositiveInt | str | Path = 4,
         every: PositiveInt = 500,
     ) -> None:
         self.run: Run = current_run()
@@ -87,7 +88,7 @@ class Capture:
         self.modules = find_modules(self.run.model.module, modules)
         with preserve_rng_state():
             self.examples = list(
-                _read_examples(self.run, examples) if isinstance(examples, str) else _first_examples(self.run, examples)
+                _first_examples(self.run, examples) if isinstance(examples, int) else _read_examples(self.run, examples)
             )
         self._done = 0  # the last update that was captured
 
@@ -258,7 +259,7 @@ def _first_examples(run: Run, count: int) -> list[Example]:
     return [Example(batch, _describe(batch, f"{split}[{number}]")) for number, batch in enumerate(batches)]
 
 
-def _read_examples(run: Run, file: str) -> list[Example]:
+def _read_examples(run: Run, file: str | Path) -> list[Example]:
     """Return the examples of a file, whose rows are inputs as for `alchemy predict`."""
     splits = run.task.splits
     before = dict(splits)
