@@ -117,6 +117,7 @@ def test_wrong_tables_are_errors_before_the_first_step(tmp_path: Path, capture: 
         ({"modules": []}, "modules"),
         ({"layers": ["a"]}, "layers"),
         ({"examples": -1}, "examples"),
+        ({"examples": "missing.jsonl"}, "file not found: 'missing.jsonl'"),
     ],
 )
 def test_check_finds_wrong_values(tmp_path: Path, capture: dict[str, Any], message: str) -> None:

@@ -65,7 +65,7 @@ all = [{ type = "alchemy.stop.Time", hours = 2 }, { type = "alchemy.stop.Tokens"
     "precision": '[precision]\ndtype = "bf16"\nrecompute = ["encoder.*"]\ncompile = { mode = "default" }\n',
     "average": "[ema]\ndecay = 0.99\n",
     "plain average": '[ema]\ntype = "alchemy.average.SWA"\nstart = 0.5\n',
-    "capture": '[capture]\nmodules = ["layers.*"]\nexamples = "probe.jsonl"\n',
+    "capture": '[capture]\nmodules = ["layers.*"]\nexamples = 2\n',
     "shared model": "[ddp]\nfind_unused_parameters = false\n",
     "no rules": "[stop]\nany = []\n",
 }
