@@ -34,7 +34,6 @@ FORMATS = ["jsonl", "csv"]
 
 EXAMPLES = """examples:
   alchemy predict latest --text "a fine day" --text "rain"
-  alchemy predict latest --text "is it raining?" --pair "take an umbrella"
   alchemy predict latest --text "a fine day" --explain
   alchemy predict latest --file in.csv --column title --out out.csv
   alchemy predict latest --file a.png b.jpg photos/ --to masks

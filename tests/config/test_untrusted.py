@@ -229,7 +229,7 @@ KNOWN = {
         registry.py:_import registry.py:from_registry task.py:from_registry""",
     "constants": """cli/options.py:load_command export/exporter.py:find_exporter optional_packages.py:import_package
         lazy.py:fetch lazy.py:lazy model.py:backward records/__init__.py:__call__
-        pipeline/__init__.py:__getattr__ text/base.py:_import_path""",
+        pipeline/__init__.py:__getattr__ sched/base.py:_add_capture text/base.py:_import_path""",
     "no import": "config/load.py:_prepare",  # another function of that name
 }
 

@@ -55,10 +55,10 @@ def test_samples_are_scored_by_the_classifier(project: Path, programs: Path) -> 
     for name in ("recognized", "smallest_class", "largest_class", "real_recognized"):
         assert 0 <= values[f"dev/{name}"] <= 1
     assert values["dev/frechet"] > 0
-    assert len(list((record / "images").iterdir())) == 2
+    assert len(list((record / "media/images/dev/samples").iterdir())) == 2
     run(programs / "alchemy", project, "test", str(record.relative_to(project)), CPU)
     (tested,) = (other for other in (project / "records" / "gan").iterdir() if other != record)
-    assert list((tested / "images").iterdir())
+    assert list((tested / "media/images/test/samples").iterdir())
 
 
 def test_real_images_and_noise_are_reference_points(project: Path, programs: Path) -> None:

@@ -77,6 +77,8 @@ READING: dict[str, Reading] = {
     "compare": Reading(("compare", "R", "last~1")),
     "plot": Reading(("plot", "R", "last~1", "--metric", "train/loss", "--x", "time", "--out", "out/plot.svg")),
     "plot in the terminal": Reading(("plot", "R")),
+    "watch": Reading(("watch", "R", "--once")),
+    "model": Reading(("model", "R", "--graph", "out/model.svg")),
     "report": Reading(("report", "R", "last~1", "--out", "out/report.html")),
     "table new": Reading(("table", "new", "main")),
     "table show": Reading(("table", "show", "t", "--format", "html")),

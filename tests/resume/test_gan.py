@@ -12,6 +12,7 @@ from tests.resume.conftest import Lab, text_of
 from tests.resume.gan_project import RUN, record_in, write
 
 KILL = signal.SIGKILL
+SAMPLES = "media/images/dev/samples"
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,7 @@ def test_it_resumes_exactly(lab: Lab, baseline: Path, tmp_path: Path, place: tup
     assert lab.command(folder, *RUN, used, bombs=[[*place, KILL]]) == -KILL, text_of(folder)
     assert lab.command(folder, "resume", str(record_in(folder)), "--device", "-1") == 0, text_of(folder)
     assert differences(baseline, record_in(folder)) == []
-    names = [path.name for path in sorted((baseline / "images").iterdir())]
-    assert names == ["dev_u000003.png", "dev_u000006.png", "dev_u000008.png"]
+    names = [path.name for path in sorted((baseline / SAMPLES).iterdir())]
+    assert names == ["u3.png", "u6.png", "u8.png"]
     for name in names:
-        assert (baseline / "images" / name).read_bytes() == (record_in(folder) / "images" / name).read_bytes()
+        assert (baseline / SAMPLES / name).read_bytes() == (record_in(folder) / SAMPLES / name).read_bytes()
