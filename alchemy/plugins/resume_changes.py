@@ -150,9 +150,9 @@ def _machine_changes(record: Path, device_info: Mapping[str, Any]) -> Iterator[C
     if was != now["processes"]:  # the data position is counted over all processes; a state without it raises an error
         text = "the data continues at the same position, but the order of sums and the dropout masks change"
         yield Change("ranks", f"{was} -> {now['processes']} processes: {text}", False)
-    packages = before.get("packages", {})
+    packages, told = before.get("packages", {}), versions()
     for name in sorted({*packages, *now["packages"]}) if before else ():
-        if name not in versions() and packages.get(name) != now["packages"].get(name):
+        if name not in told and packages.get(name) != now["packages"].get(name):
             yield Change(name, f"{packages.get(name, 'absent')} -> {now['packages'].get(name, 'absent')}", False)
 
 

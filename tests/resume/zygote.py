@@ -22,9 +22,7 @@ import alchemy
 from alchemy.cli import main
 from alchemy.config.check import check
 from alchemy.config.load import prepare_cfg
-from alchemy.config.part_source import parts
 from alchemy.records.environment import installed_packages
-from tests.docs.zygote import LATE
 from tests.resume import bomb, faults
 from tests.resume.parts import config
 
@@ -44,10 +42,10 @@ def _warm_up() -> None:
     """Import modules that a run imports late, without starting a thread."""
     weight = torch.nn.Parameter(torch.zeros(1))
     torch.optim.AdamW([weight])  # makes torch import its compiler, which takes seconds
-    for name in (*LATE, "alchemy.cli.resume", "alchemy.cli.run", "tests.resume.parts"):
+    # no more than most runs need: a larger process takes longer to fork, with every loader worker
+    for name in ("alchemy.cli.resume", "alchemy.cli.run", "alchemy.resuming", "alchemy.state", "tests.resume.parts"):
         importlib.import_module(name)
-    parts()  # reads and caches the source of all parts
-    check(prepare_cfg(config("runs")))  # and of those of the tests
+    check(prepare_cfg(config("runs")))  # reads and caches the source of all parts
     installed_packages()  # cached too
 
 
