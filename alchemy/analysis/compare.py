@@ -179,7 +179,7 @@ def _judge(row: MetricRow, place: int, groups: Sequence[RunGroup], lower: bool, 
     interval = f"{confidence * 100:g} % interval {_brief(low)} .. {_brief(high)}"
     evidence = f"(standard error {_brief(test.error)}, {interval}, p {_format_p(test.p)}, {over})"
     if test.p >= 1 - confidence:
-        what = f"{_signed(test.mean)} {evidence} is within the noise of the seeds"
+        what = f"{b} - {a} = {_signed(test.mean)} {evidence} is within the noise of the seeds"
         return f"no clear difference between {a} and {b} on {row.name}: {what}"
     better, worse = (b, a) if (test.mean < 0) == lower else (a, b)
     return f"{better} is better than {worse} on {row.name} by {_brief(abs(test.mean))} {evidence}"

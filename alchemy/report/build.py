@@ -36,6 +36,7 @@ MEDIA = {
     "texts": ("Texts", "text"),
     "tables": ("Tables", "table"),
 }
+OF_EXAMPLES = ("classes", "code", "environment")  # sections that show one run of each group, as media do
 
 
 class Report(NamedTuple):
@@ -57,7 +58,7 @@ def build_report(index: RecordIndex, rows: Sequence[Row], *, title: str = "", me
     sides = open_sides(index, examples, notes)
     environments = describe_environments(sides, notes)
     configs = describe_configs(examples, numbers.config)
-    several = len(groups) > 1
+    several, origin = len(groups) > 1, _describe_origin(groups, examples)
     sections = {
         "curves": ("Curves", [{}] if curves else []),
         "numbers": ("All numbers", numbers.all),
@@ -70,6 +71,7 @@ def build_report(index: RecordIndex, rows: Sequence[Row], *, title: str = "", me
         "environment": ("Environment", environments),
         "remarks": ("Remarks", [build_list(notes)] if notes else []),
     }
+    made = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
     page = {
         "title": title or format_names(list(dict.fromkeys(row.tag or row.name for row in rows)), 3),
         "groups": [{"letter": group.label, "label": group.argument} for group in groups],
@@ -77,11 +79,16 @@ def build_report(index: RecordIndex, rows: Sequence[Row], *, title: str = "", me
         "curves": curves,
         "curve_note": describe_curves(curves),
         "sections": [
-            {"id": key, "title": name, "media" if key in MEDIA else "blocks": blocks}
+            {
+                "id": key,
+                "title": name,
+                "note": origin if key in (*MEDIA, *OF_EXAMPLES) else None,
+                "media" if key in MEDIA else "blocks": blocks,
+            }
             for key, (name, blocks) in sections.items()
             if blocks
         ],
-        "foot": _describe_origin(groups, examples),
+        "foot": [f"Made with alchemy {alchemy.__version__} on {made}. This file contains all that it shows."],
     }
     return Report(page, notes)
 
@@ -147,16 +154,11 @@ def _describe_failure(group: RunGroup, row: Row, several: bool) -> Block:
     return {"kind": "fail", "title": name, "value": cause, "traceback": trace or None}
 
 
-def _describe_origin(groups: Sequence[RunGroup], examples: Sequence[Row]) -> list[str]:
-    """Return the footer: which runs the examples come from, and what made the page."""
+def _describe_origin(groups: Sequence[RunGroup], examples: Sequence[Row]) -> str | None:
+    """Return which runs stand for groups of several seeds; None if there are no such groups."""
     chosen = [
         f"{group.label}: {row.name}" + (f" (seed {row.seed})" if row.seed else "")
         for group, row in zip(groups, examples, strict=True)
         if len(group.rows) > 1
     ]
-    made = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
-    found = [f"Made with alchemy {alchemy.__version__} on {made}. This file contains all that it shows."]
-    if chosen:
-        what = "Examples, images, code and environment are those of the run with the median score"
-        found.insert(0, f"{what}: {'; '.join(chosen)}.")
-    return found
+    return f"Of several seeds, the run with the median score: {'; '.join(chosen)}." if chosen else None

@@ -287,9 +287,9 @@ function medium({kind, name, groups}) {
 // -- the page
 const page = document.getElementById("page"), nav = el("nav", {"aria-label": "sections"});
 page.append(el("header", null, el("h1", null, D.title), show(D.head)), nav);
-for (const {id, title, blocks, media} of D.sections) {
+for (const {id, title, note: origin, blocks, media} of D.sections) {
   nav.append(el("a", {href: `#${id}`}, title));
-  page.append(el("section", {id}, el("h2", null, title), id === "curves" ? curves() : media ? media.map((each, place) => media.length > 6 && place > 1 ? el("details", null, el("summary", null, each.name), medium(each)) : medium(each)) : show(blocks)));
+  page.append(el("section", {id}, el("h2", null, title), note(origin), id === "curves" ? curves() : media ? media.map((each, place) => media.length > 6 && place > 1 ? el("details", null, el("summary", null, each.name), medium(each)) : medium(each)) : show(blocks)));
 }
 page.append(el("footer", null, D.foot.map(text => el("p", null, text))));
 redraw();

@@ -27,6 +27,7 @@ from alchemy.tasks.text_task import DEFAULT_LENGTH, texts_of
 from alchemy.text import Tokenizer
 
 END = "</s>"  # how EOS is shown in a list of tokens
+ALIGNED = 3  # translations of an evaluation whose alignments are logged
 SAMPLES = 20  # translations of an evaluation that are logged
 DEFAULT_SEARCH = {"type": "alchemy.generate.BeamSearch", "beam": 4}
 
@@ -96,6 +97,7 @@ class Translation(AlchemyTask):
         )  # can be replaced with a different engine
         self.others: list[Any] = []  # the other models of an ensemble
         self._answers = OrderedRows()
+        self._split, self._aligned = "", 0  # the split that is evaluated, and how many of its alignments are logged
         self._bleu = BleuScorer(tokenize)
 
     @property
@@ -221,6 +223,7 @@ class Translation(AlchemyTask):
         found = self.engine(batch)
         sources = self._texts(batch, "source", self.source_tokenizer)
         rows = [{"source": source, **self._format_texts(texts)} for source, texts in zip(sources, found, strict=True)]
+        self._log_alignments(batch, found)
         for row, pairs in zip(rows, self._align(batch, found)):
             row["alignments"] = pairs
         if "target" in batch:
@@ -292,7 +295,26 @@ class Translation(AlchemyTask):
             for source, several in zip(sources, texts)
         ]
 
+    def _log_alignments(self, batch: Mapping[str, Any], found: list[list[Hypothesis]]) -> None:
+        """Log what the first translations of an evaluation attend to."""
+        chosen = found[: ALIGNED - self._aligned] if self._split else []
+        if not chosen or not self.run.media.is_open:
+            return
+        model, first = cast(Any, self.run.model), self._aligned + 1
+        self._aligned += len(chosen)
+        texts = [[several[0].tokens] for several in chosen]
+        try:
+            weights = model.attended(batch, [*texts, *[[]] * (len(found) - len(chosen))])
+        except AlchemyError:  # a network without attention
+            return
+        sources = model.rows(batch).ids_BT.tolist()
+        for number, (weights_TS, (tokens,), source) in enumerate(zip(weights, texts, sources), start=first):
+            names = self.target_tokenizer.spell(tokens), self.source_tokenizer.spell(source[: weights_TS.shape[1]])
+            example = self.target_tokenizer.decode(tokens)
+            self.run.log_attention(f"{self._split}/alignment/{number}", weights_TS, *names, example=example)
+
     def begin_eval(self, split: str, **kwargs: object) -> None:
+        self._split, self._aligned = split, 0
         self._answers.begin()
         super().begin_eval(split, **kwargs)
 

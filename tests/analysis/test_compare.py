@@ -47,7 +47,7 @@ def test_other_seeds_are_compared_with_welch_and_noise_is_called_noise(project: 
     write_group(project, 0.1, {1: 0.80, 2: 0.90, 3: 0.70})
     write_group(project, 0.2, {4: 0.81, 5: 0.93})
     (verdict,) = compare().verdicts
-    assert verdict.startswith("no clear difference between A and B on dev/f1: +0.07 (standard error ")
+    assert verdict.startswith("no clear difference between A and B on dev/f1: B - A = +0.07 (standard error ")
     assert "Welch's test, 3 and 2 runs) is within the noise of the seeds" in verdict
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from alchemy.cli import main
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import EndStepPipeline
@@ -128,3 +129,14 @@ def test_pipes_log_weights_gradients_and_outputs_at_their_updates(tmp_path: Path
 def test_pipes_name_what_does_not_exist(pipe: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(AlchemyError, match=message):
         train(with_pipes(tmp_path, pipe))
+
+
+def test_translations_are_logged_with_their_alignments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", ".", "--kind", "translation"]) == 0
+    assert main(["run", "train.toml", "--device", "-1", "--set", "sched.epochs=1"]) == 0
+    (record,) = (tmp_path / "records").iterdir()
+    found = {row["name"]: row["info"] for row in read_media(record)}
+    assert found["dev/translations"] == {"rows": 20, "columns": 3}
+    assert [name for name in found if "alignment" in name] == [f"dev/alignment/{number}" for number in (1, 2, 3)]
+    assert found["dev/alignment/1"]["heads"] == 1 and found["dev/alignment/1"]["columns"] > 1
