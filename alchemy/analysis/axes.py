@@ -41,7 +41,8 @@ def fit_axis(values: Iterable[float], *, log: bool = False) -> Axis:
     ]
     if not known:
         return Axis(1.0, 10.0, True) if log else Axis(0.0, 1.0)
-    low, high = min(known), max(known)
+    # a range of subnormal numbers cannot be divided into steps
+    low, high = (0.0 if abs(end) < SMALLEST else end for end in (min(known), max(known)))
     if high - low <= max(abs(low), abs(high)) * 1e-12:
         reach = abs(low) / 2 or 1.0
         return Axis(low / 10, high * 10, True) if log else Axis(low - reach, high + reach)

@@ -7,7 +7,7 @@ import math
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from alchemy.analysis.plot_png import draw_png
@@ -46,6 +46,7 @@ def test_all_text_is_escaped() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e9), numbers, numbers), max_size=12), st.booleans())
+@example([(0.0, 0.0, 5e-324)], False)
 def test_any_curve_is_valid_xml_within_the_picture(points: list[tuple[float, float, float]], log: bool) -> None:
     xs, ys, low = ([point[place] for point in sorted(points)] for place in range(3))
     root = ElementTree.fromstring(draw_svg(plot_of(PlotLine("run", xs, ys, low=low, high=ys), log=log)))
