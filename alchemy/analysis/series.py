@@ -170,13 +170,18 @@ class _Reader:
     def _converter(self, row: Row) -> Callable[[float], float]:
         if self._x == "update":
             return float
-        points = self._index.curves.read_clock(row, self._x)
-        updates, values = [0.0], [0.0]
-        for update, value in points:
-            if update > updates[-1]:  # a run that was resumed may repeat updates
-                updates.append(update)
-                values.append(max(value, values[-1]))
-        return lambda update: _interpolate(updates, values, update)
+        updates, values = read_clock(self._index, row, self._x)
+        return lambda update: interpolate(updates, values, update)
+
+
+def read_clock(index: RecordIndex, row: Row, name: str) -> tuple[list[float], list[float]]:
+    """Return updates and the epochs completed, or the run time in seconds, at each; both start with 0 and increase."""
+    updates, values = [0.0], [0.0]
+    for update, value in index.curves.read_clock(row, name):
+        if update > updates[-1]:  # a run that was resumed may repeat updates
+            updates.append(update)
+            values.append(max(value, values[-1]))
+    return updates, values
 
 
 def build_line(label: str, buckets: Sequence[Bucket], convert: Callable[[float], float] = float) -> PlotLine:
@@ -187,10 +192,10 @@ def build_line(label: str, buckets: Sequence[Bucket], convert: Callable[[float],
     return PlotLine(label, xs, [bucket.mean for bucket in buckets], low, high)
 
 
-def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+def interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     """Return the value at x on the line through the points; the first or last value outside of them.
 
-    >>> _interpolate([0, 10], [0, 1], 5), _interpolate([0, 10], [0, 1], 20)
+    >>> interpolate([0, 10], [0, 1], 5), interpolate([0, 10], [0, 1], 20)
     (0.5, 1)
     """
     place = bisect_left(xs, x)
@@ -232,7 +237,7 @@ def _merge(curves: Sequence[PlotLine], smooth: float) -> PlotLine:
         grid = [low + (high - low) * place / (MAX_POINTS - 1) for place in range(MAX_POINTS)]
     merged = PlotLine("", grid, [], runs=len(curves))
     for x in grid:
-        values = [_interpolate(xs, ys, x) for xs, ys in known if xs and xs[0] <= x <= xs[-1]]
+        values = [interpolate(xs, ys, x) for xs, ys in known if xs and xs[0] <= x <= xs[-1]]
         mean, spread = _describe(values)
         merged.ys.append(mean)
         merged.low.append(mean - spread)

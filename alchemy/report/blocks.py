@@ -1,4 +1,4 @@
-"""The building blocks of a page, as JSON values: texts, tables and parts that unfold. `page.js` shows each kind."""
+"""The building blocks of a page, as JSON values; `page/blocks.js` shows each kind."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from alchemy.index.value_format import format_count, format_duration, format_nam
 from alchemy.records.failure import read_traceback
 from alchemy.report.blocks import Block, build_list, build_text
 from alchemy.report.classes import describe_classes
-from alchemy.report.curves import build_curves, describe_curves
+from alchemy.report.curves import build_clocks, build_curves, describe_curves
 from alchemy.report.frames import shorten
 from alchemy.report.media import collect_media
 from alchemy.report.numbers import Numbers, build_numbers
@@ -50,7 +50,8 @@ def build_report(index: RecordIndex, rows: Sequence[Row], *, title: str = "", me
     """Collect the contents of a report. Runs that differ only in their seed are one group."""
     groups = _build_groups(index, rows)
     numbers = build_numbers(index, groups)
-    curves, notes = build_curves(index, [drop_repeats(group.rows) for group in groups])
+    runs = [drop_repeats(group.rows) for group in groups]
+    curves, notes = build_curves(index, runs)
     examples = [choose_example(group.rows) for group in groups]
     folders = [_list_folders(index, row) for row in examples]
     media, left_out = collect_media(folders, media_bytes)
@@ -74,7 +75,10 @@ def build_report(index: RecordIndex, rows: Sequence[Row], *, title: str = "", me
     made = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
     page = {
         "title": title or format_names(list(dict.fromkeys(row.tag or row.name for row in rows)), 3),
-        "groups": [{"letter": group.label, "label": group.argument} for group in groups],
+        "groups": [
+            {"letter": group.label, "label": group.argument, "clocks": build_clocks(index, rows)}
+            for group, rows in zip(groups, runs, strict=True)
+        ],
         "head": _describe_head(groups, numbers),
         "curves": curves,
         "curve_note": describe_curves(curves),

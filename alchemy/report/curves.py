@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from alchemy.analysis.series import PlotLine, read_plot_lines
+from alchemy.analysis.series import X_AXES, PlotLine, interpolate, read_clock, read_plot_lines
 from alchemy.index.record_index import RecordIndex
 from alchemy.index.row import Row
 from alchemy.index.value_format import format_names
@@ -15,6 +15,7 @@ from alchemy.records.metrics_file import MACHINE_PREFIXES
 
 MOST_PANELS = 40
 MOST_POINTS, LEAST_POINTS, MOST_OF_LINE = 40_000, 100, 2_000  # of all lines, and bounds for one of them
+CLOCK_POINTS = 200  # of the run time and of the epochs of a group
 COLORS, DASHES = 8, 4  # that the style sheet defines
 SPLITS = ("test", "dev", "valid", "train")  # the order of lines
 
@@ -45,15 +46,15 @@ def build_curves(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> tuple[l
 
 
 def _describe_line(group: int, groups: int, split: str, splits: Sequence[str], dash: int | None) -> dict[str, Any]:
-    """Return the color, dashes and label of a line. Colors tell groups apart or, of one group, the splits.
+    """Return the group, color, dashes and label of a line. Colors tell groups apart or, of one group, the splits.
 
     `dash` is the number of the split in the panel, or None if there is only one.
     """
     if groups == 1:
-        return {"color": splits.index(split) % COLORS, "dash": 0, "label": split}
+        return {"group": group, "color": splits.index(split) % COLORS, "dash": 0, "label": split}
     letter = string.ascii_uppercase[group]
     label = letter if dash is None else f"{letter} {split}"
-    return {"color": group % COLORS, "dash": (dash or 0) % DASHES, "label": label}
+    return {"group": group, "color": group % COLORS, "dash": (dash or 0) % DASHES, "label": label}
 
 
 def _choose_panels(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> dict[str, list[str]]:
@@ -75,10 +76,25 @@ def _choose_panels(index: RecordIndex, groups: Sequence[Sequence[Row]]) -> dict[
     return {score: panels[score] for score in sorted(panels, key=order)}
 
 
+def build_clocks(index: RecordIndex, rows: Sequence[Row]) -> dict[str, list[list[float]]]:
+    """Return the epochs completed and the run time at some updates, each the mean over the runs that got so far."""
+    found = {}
+    for name in X_AXES[1:]:
+        clocks = [read_clock(index, row, name) for row in rows]
+        last = max((updates[-1] for updates, _ in clocks), default=0.0)
+        points, count = [], min(CLOCK_POINTS, math.ceil(last))
+        for place in range(1, count + 1):
+            update = last * place / count
+            values = [interpolate(*clock, update) for clock in clocks if clock[0][-1] >= update]
+            points.append([round(update, 2), float(f"{sum(values) / len(values):.6g}")])
+        found[name] = points
+    return found
+
+
 def describe_curves(panels: Sequence[Mapping[str, Any]]) -> str:
     """Return how to read the lines and bands of the panels."""
     lines = [line for panel in panels for line in panel["lines"]]
-    texts = ["The x-axis counts updates."]
+    texts = []
     if any(line["runs"] > 1 for line in lines):
         texts.append("Lines are means over seeds, and bands are one standard deviation.")
     if any(line["runs"] == 1 and line["bands"] for line in lines):

@@ -18,10 +18,13 @@ from typing import Any
 from alchemy.analysis.record_table import html_table
 from alchemy.errors import printable
 
+PARTS = ("page.html", "page.css", "elements.js", "blocks.js", "chart.js", "media.js", "page.js")
+
 
 def render_page(contents: Mapping[str, Any]) -> str:
     """Return a report, from the contents that `build_report` has collected, as HTML."""
-    page, style, script = (files("alchemy.report").joinpath(f"page.{name}").read_text("utf-8") for name in _PARTS)
+    page, style, *scripts = (files("alchemy.report").joinpath("page", name).read_text("utf-8") for name in PARTS)
+    script = "".join(scripts)
     clean = make_inert(contents)
     data = json.dumps(clean, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
@@ -38,9 +41,6 @@ def render_page(contents: Mapping[str, Any]) -> str:
     first, *rest = page.split("{{")
     pieces = [(parts[name], text) for name, _, text in (piece.partition("}}") for piece in rest)]
     return first + "".join(part + text for part, text in pieces)
-
-
-_PARTS = ("html", "css", "js")
 
 
 def make_inert(value: Any) -> Any:

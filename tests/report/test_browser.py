@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_charts_show_values_and_zoom(report: Path, browser: Any) -> None:
     narrow = plot.locator("path.path").first.get_attribute("d")
     page.get_by_role("button", name="Reset zoom").click()
     assert plot.locator("path.path").first.get_attribute("d") != narrow
-    page.get_by_label("Logarithmic axis").check()
+    page.get_by_label("Logarithmic y").check()
     page.locator(".bar input[type=range]").fill("0.9")
     assert page.locator(".ghost").count() > 0
     plot.focus()
@@ -114,6 +115,18 @@ def test_charts_show_values_and_zoom(report: Path, browser: Any) -> None:
     assert "NaN" not in page.evaluate(
         "[...document.querySelectorAll('path')].map(node => node.getAttribute('d')).join()"
     )
+    page.close()
+
+
+def test_the_x_axis_can_be_epochs_or_run_time(report: Path, browser: Any) -> None:
+    page = browser.new_page(viewport=SIZES["wide"])
+    page.goto(report.as_uri())
+    chart = page.locator(".chart").first
+    axes = {"update": r"update 1,\d{3}", "epoch": r"epoch [\d.]+", "time": r"1\d\.\d minutes"}
+    for place, (axis, text) in enumerate(axes.items()):
+        page.get_by_label("X-axis").select_option(axis)
+        chart.locator("svg.plot").hover(position={"x": 290 + place, "y": 100})
+        assert re.fullmatch(text, chart.locator("header .soft").inner_text())
     page.close()
 
 

@@ -58,9 +58,10 @@ def test_seeds_become_groups_with_numbers_curves_and_differences(
     write_two(project)
     page = read_report("tag:demo", "--title", "Steps")
     assert re.fullmatch(r"wrote report.html \([\d.]+ KiB\)\n", capsys.readouterr().out)
+    clocks = {"epoch": [[1.0, 0.333333], [2.0, 0.666667], [3.0, 1.0]], "time": [[1.0, 0.5], [2.0, 1.0], [3.0, 1.5]]}
     assert page["title"] == "Steps" and page["groups"] == [
-        {"letter": "A", "label": "lr=0.1"},
-        {"letter": "B", "label": "lr=0.2"},
+        {"letter": "A", "label": "lr=0.1", "clocks": clocks},
+        {"letter": "B", "label": "lr=0.2", "clocks": clocks},
     ]
     lead, facts, table, verdicts = page["head"]
     assert lead["value"] == "Does a larger step help?" and facts["value"].startswith("4 runs, all finished · 2 configs")
@@ -251,12 +252,14 @@ def test_mistakes_have_one_clear_error(
 
 def test_the_page_uses_the_colors_of_plots_and_a_small_script() -> None:
     from alchemy.analysis.plot_svg import DARK, LIGHT
+    from alchemy.report.render import PARTS
 
-    folder = Path(__file__).parents[2] / "alchemy" / "report"
-    style, script = (folder / "page.css").read_text("utf-8"), (folder / "page.js").read_text("utf-8")
+    folder = Path(__file__).parents[2] / "alchemy" / "report" / "page"
+    _, style, *scripts = ((folder / name).read_text("utf-8") for name in PARTS)
+    script = "".join(scripts)
     for place, colors in enumerate(zip(LIGHT, DARK, strict=True)):
         assert re.findall(rf"--c{place}: (#\w+)", style) == list(colors)
-    assert len(script.encode()) <= 20 * 1024
+    assert len(script.encode()) <= 28 * 1024
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|https?://(?!www\.w3\.org)", script
     )
