@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import sys
 import weakref
 from collections.abc import Sequence
@@ -156,4 +157,5 @@ class _Pipe:
 
     def finish(self) -> None:
         if self._frame:
-            print("\n".join(draw_frame(self._frame, measure_screen())), flush=True)  # noqa: T201
+            with contextlib.suppress(BrokenPipeError):  # nobody reads it anymore
+                print("\n".join(draw_frame(self._frame, measure_screen())), flush=True)  # noqa: T201

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from alchemy.records.disk_usage import list_files, measure_usage
 from alchemy.records.failure import find_failed_updates, read_traceback
 from alchemy.records.ledger import NAME as LEDGER
 from alchemy.records.metrics_file import MACHINE_PREFIXES
+from alchemy.records.read_media import read_media
 from alchemy.records.readme import read_readme
 from alchemy.records.status import try_read_info
 
@@ -59,13 +61,14 @@ def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
         "children": [_relative(child) for child in index.children(row)],
         "checkpoints": [_checkpoint(folder) for folder in checkpoints(row.folder / "state")],
         "bytes": {"total": usage.total, **usage.bytes},
+        "media": _media(row.folder),
         "files": _files(row.folder),
         "next": suggest_commands(row, index.shorten_ids([row])[row.id]),
     }
 
 
 def suggest_commands(row: Row, name: str) -> list[str]:
-    """Return the commands that are useful for a record and possible: resume, replay, test, plot."""
+    """Return the commands that are useful for a record and possible: resume, replay, test, plot, report."""
     name = shlex.quote(name)
     has_weights = any((row.folder / path).exists() for path in ("checkpt/best", "state/best", "state/last"))
     found = []
@@ -79,7 +82,7 @@ def suggest_commands(row: Row, name: str) -> list[str]:
         found += [f"alchemy test {name}", f"alchemy predict {name}"]
     if row.kind == "train" and row.updates:
         metric = shlex.quote(row.best_metric or "train/loss")
-        found.append(f"alchemy plot {name} --metric {metric}")
+        found += [f"alchemy plot {name} --metric {metric}", f"alchemy report {name}"]
     return found
 
 
@@ -141,6 +144,11 @@ def _checkpoint(folder: Path) -> dict[str, Any]:
         "metric": manifest.metric,
         "value": manifest.value,
     }
+
+
+def _media(folder: Path) -> dict[str, int]:
+    """Return the names of the media of a record, with the number of entries of each."""
+    return dict(Counter(entry["name"] for entry in read_media(folder)))
 
 
 def _files(folder: Path) -> dict[str, int]:

@@ -53,7 +53,13 @@ def build_layers(name: str, module: nn.Module, trace: Trace) -> Layer:
 def _build(path: str, name: str, module: nn.Module, trace: Trace) -> Layer:
     children = [_build(f"{path}.{key}".removeprefix("."), key, child, trace) for key, child in module.named_children()]
     never = len(trace.order)
-    children.sort(key=lambda child: min((trace.order.get(each.path, never) for _, each in child.walk()), default=never))
+
+    def first_call(child: Layer) -> int:
+        # a part may be called on its own before the whole, such as the keys and values of a decoder's attention
+        paths = [child.path] if child.path in trace.order else [each.path for _, each in child.walk()]
+        return min(trace.order.get(path, never) for path in paths)
+
+    children.sort(key=first_call)
     params = {id(param): param for param in module.parameters()}.values()  # a shared parameter counts once
     call = trace.calls.get(path, ModuleCall([]))
     return Layer(

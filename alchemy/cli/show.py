@@ -11,7 +11,7 @@ from alchemy.cli.record_names import add_record
 from alchemy.cli.table_format import fit_table
 from alchemy.errors import printable
 from alchemy.files import readable_size
-from alchemy.index.value_format import format_count, format_duration, format_number
+from alchemy.index.value_format import format_count, format_duration, format_names, format_number
 
 EXAMPLES = """examples:
   alchemy show last
@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   alchemy show last --metrics                  # all metrics, with their extremes
   alchemy show last --json"""
 
-TRACEBACK_LINES, METRICS, CHECKPOINTS, CHILDREN = 8, 12, 6, 5  # shown without --metrics
+TRACEBACK_LINES, METRICS, CHECKPOINTS, CHILDREN, MEDIA = 8, 12, 6, 5, 6  # shown without --metrics
 
 
 def _arguments(parser: Parser) -> None:
@@ -89,6 +89,7 @@ def _facts(found: dict[str, Any]) -> list[str]:
         "best": _best(found["best"]),
         "parent": _relative(found["parent"]) if found["parent"] else "",
         "children": _relatives(found["children"]),
+        "media": format_names([f"{name} ({count})" for name, count in found["media"].items()], MEDIA),
         "size": sizes,
         "files": "  ".join(found["files"]),
     }

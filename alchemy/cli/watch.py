@@ -12,16 +12,18 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, Parser
-from alchemy.cli.record_names import add_record, find_record
+from alchemy.cli.record_names import RECORD, find_record
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
     from alchemy.analysis.watch import RecordWatch
 
 EXAMPLES = """examples:
+  alchemy watch                                           # the run that is active, or the next one
   alchemy watch last                                      # the loss, and the monitored metric
   alchemy watch last --metric train/loss --metric dev/f1,dev/accuracy
   alchemy watch last --every 10
@@ -34,8 +36,8 @@ POLL = 0.1  # seconds after which a key or a new size of the terminal is noticed
 
 
 def _arguments(parser: Parser) -> None:
-    add_record(parser)
     add = parser.add_argument
+    add("record", nargs="?", metavar="RECORD", help=f"{RECORD} (default: the latest that is running, or the next run)")
     add("--metric", action="append", default=[], metavar="NAME,..", help="metrics of one plot; may be repeated")
     add("--log", action="store_true", help="logarithmic y-axis")
     add("--every", type=float, default=1.0, metavar="SECONDS", help="time between two readings (default: 1)")
@@ -50,9 +52,11 @@ def _main(args: argparse.Namespace) -> int:
     if not 0.1 <= args.every <= 86400:
         raise AlchemyError(f"--every must be between 0.1 and 86400 seconds, got {args.every:g}")
     names = [[name.strip() for name in text.split(",") if name.strip()] for text in args.metric]
-    watch = RecordWatch(find_record(args.record).absolute(), [group for group in names if group], log=args.log)
+    live = measure_screen().live and not args.once
+    record = find_record(args.record) if args.record else _wait_for_run(live)
+    watch = RecordWatch(record.absolute(), [group for group in names if group], log=args.log)
     watch.refresh()
-    if watch.is_running and measure_screen().live and not args.once:
+    if watch.is_running and live:
         try:
             _follow(watch, args.every)
         except KeyboardInterrupt as error:
@@ -62,6 +66,24 @@ def _main(args: argparse.Namespace) -> int:
         watch.check_metrics()
     print("\n".join(watch.draw(measure_screen())))
     return 0
+
+
+def _wait_for_run(live: bool) -> Path:
+    """Return the latest record that is running; in a terminal, wait for one."""
+    from alchemy.cli.index import open_index
+
+    is_waiting = False
+    while True:
+        with open_index() as index:
+            rows = index.query("status:running", limit=1)
+        if rows:
+            return rows[0].folder
+        if not live:
+            raise AlchemyError("no run is active", hint="pass a record, such as 'last'")
+        if not is_waiting:
+            print("no run is active, waiting for one to start; Ctrl-C quits", flush=True)
+        is_waiting = True
+        time.sleep(1.0)
 
 
 def _follow(watch: RecordWatch, every: float) -> None:

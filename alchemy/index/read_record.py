@@ -152,7 +152,8 @@ def _time_fields(folder: Path, info: Mapping[str, Any]) -> dict[str, float | Non
     last, active = ended if ended is not None else beat, _number(info.get("seconds"))
     if active is None and started is not None and last is not None:  # a record that does not know its pauses
         active = last - started
-    if info["status"] in EARLY and (logged := _read_run_time(folder)) is not None:  # after the last heartbeat
+    # the metrics also know the time between the last heartbeat and a kill, of this and of earlier generations
+    if info["status"] != "running" and (logged := _read_run_time(folder)) is not None:
         active = max(active or 0.0, logged)
     return {
         "heartbeat": beat,

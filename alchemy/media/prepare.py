@@ -41,6 +41,8 @@ def _prepare_figure(figure: Any) -> Prepared:
 
 def _prepare_histogram(values: Any) -> Prepared:
     copy = copy_value(values) if is_tensor(values) else to_array(values).copy()
+    if size_of(copy) == 0:
+        raise ValueError("expected numbers, got no values")
     if isinstance(copy, np.ndarray) and copy.dtype.kind not in "biuf":
         raise TypeError(f"expected numbers, got values of type {copy.dtype}")
     return Prepared(partial(encode.encode_histogram, copy), size_of(copy))

@@ -164,9 +164,11 @@ def _difference(one: Iterable[Any], other: list[Any]) -> list[Any]:
 
 
 def _gold_probability(row: Mapping[str, Any], data: PredictionRows) -> float:
-    """Return the probability of the gold label, or the upper bound 1 - `prob` if not all probabilities are known."""
+    """Return the probability of the gold label, or the upper bound 1 - `prob` if it is not known."""
     probs, gold = row.get("probs"), row[data.gold]
-    if isinstance(probs, Mapping):
+    if isinstance(row.get("loss"), float):
+        chance = math.exp(-row["loss"])
+    elif isinstance(probs, Mapping):
         chance = probs.get(data.name(gold), 0.0)
     elif probs is not None and isinstance(gold, int):
         chance = probs[gold]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import alchemy
+from alchemy.analysis.compare import is_lower_better
 from alchemy.analysis.groups import RunGroup, fold_seeds
 from alchemy.analysis.series import label_groups
 from alchemy.errors import AlchemyError
@@ -52,7 +53,7 @@ def build_report(index: RecordIndex, rows: Sequence[Row], *, title: str = "", me
     numbers = build_numbers(index, groups)
     runs = [drop_repeats(group.rows) for group in groups]
     curves, notes = build_curves(index, runs)
-    examples = [choose_example(group.rows) for group in groups]
+    examples = [choose_example(index, group) for group in groups]
     folders = [_list_folders(index, row) for row in examples]
     media, left_out = collect_media(folders, media_bytes)
     notes = [*numbers.notes, *notes, *left_out]
@@ -66,7 +67,7 @@ def build_report(index: RecordIndex, rows: Sequence[Row], *, title: str = "", me
         "changes": ("What differs", configs if several else []),
         "classes": ("Scores by class", describe_classes(folders)),
         **{key: (name, _choose_media(media, key, kind)) for key, (name, kind) in MEDIA.items()},
-        "code": ("Code", compare_code(sides, [group.label for group in groups])),
+        "code": ("Code", compare_code(sides, [group.label for group in groups], notes)),
         "runs": ("Runs", describe_runs(groups, examples)),
         "config": ("Config", [] if several else configs),
         "environment": ("Environment", environments),
@@ -76,8 +77,13 @@ def build_report(index: RecordIndex, rows: Sequence[Row], *, title: str = "", me
     page = {
         "title": title or format_names(list(dict.fromkeys(row.tag or row.name for row in rows)), 3),
         "groups": [
-            {"letter": group.label, "label": group.argument, "clocks": build_clocks(index, rows)}
-            for group, rows in zip(groups, runs, strict=True)
+            {
+                "letter": group.label,
+                "label": group.argument,
+                "best": example.best_update,
+                "clocks": build_clocks(index, rows),
+            }
+            for group, rows, example in zip(groups, runs, examples, strict=True)
         ],
         "head": _describe_head(groups, numbers),
         "curves": curves,
@@ -112,10 +118,16 @@ def _build_groups(index: RecordIndex, rows: Sequence[Row]) -> list[RunGroup]:
     ]
 
 
-def choose_example(group: Sequence[Row]) -> Row:
-    """Return the run whose media are shown: the one with the median of the monitored metric, to be representative."""
-    known = sorted((row for row in group if row.best_value is not None), key=lambda row: row.best_value or 0.0)
-    return known[len(known) // 2] if known else max(group, key=lambda row: row.rank)
+def choose_example(index: RecordIndex, group: RunGroup) -> Row:
+    """Return the run whose media are shown: the one with the median of the monitored metric, to be representative.
+
+    Of an even number of runs, it is the worse of the two in the middle.
+    """
+    known = sorted((row for row in group.rows if row.best_value is not None), key=lambda row: row.best_value or 0.0)
+    if not known:
+        return max(group.rows, key=lambda row: row.rank)
+    lower = is_lower_better(index, [group], known[0].best_metric)
+    return known[len(known) // 2 if lower else (len(known) - 1) // 2]
 
 
 def _list_folders(index: RecordIndex, row: Row) -> list[Path]:
@@ -129,7 +141,8 @@ def _choose_media(media: Sequence[Mapping[str, Any]], section: str, kind: str) -
         hardest = item["name"].endswith("hardest")
         return item["kind"] == kind and (kind != "table" or hardest == (section == "hardest"))
 
-    return [item for item in media if fits(item)]
+    # what the task has logged comes before what [capture] has added
+    return sorted(filter(fits, media), key=lambda item: item["name"].startswith("capture/"))
 
 
 def _describe_head(groups: Sequence[RunGroup], numbers: Numbers) -> list[Block]:
@@ -161,8 +174,8 @@ def _describe_failure(group: RunGroup, row: Row, several: bool) -> Block:
 def _describe_origin(groups: Sequence[RunGroup], examples: Sequence[Row]) -> str | None:
     """Return which runs stand for groups of several seeds; None if there are no such groups."""
     chosen = [
-        f"{group.label}: {row.name}" + (f" (seed {row.seed})" if row.seed else "")
+        f"{group.label} {row.name if row.seed is None else f'seed {row.seed}'}"
         for group, row in zip(groups, examples, strict=True)
         if len(group.rows) > 1
     ]
-    return f"Of several seeds, the run with the median score: {'; '.join(chosen)}." if chosen else None
+    return f"From the runs with the median score: {', '.join(chosen)}." if chosen else None

@@ -23,7 +23,8 @@ def describe_classes(folders: Sequence[Sequence[Path]]) -> list[Block]:
     found: list[Block] = []
     for key in dict.fromkeys(key for tables in groups for key in tables):
         sides = [[*_name(place, len(groups)), *tables[key]] for place, tables in enumerate(groups) if key in tables]
-        found += [build_title(key), {"kind": "side", "value": sides}]
+        small = "" if key.startswith("test: ") else "last evaluation"
+        found += [build_title(key, small), {"kind": "side", "value": sides}]
     return found
 
 

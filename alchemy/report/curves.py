@@ -158,12 +158,12 @@ def _mean(values: list[float]) -> float:
 
 
 def _round(value: float) -> float | int | None:
-    """Return a number with 5 digits; None for NaN, infinities, and numbers that a chart cannot show.
+    """Return a number with 6 digits; None for NaN, infinities, and numbers that a chart cannot show.
 
     >>> _round(0.123456789), _round(3.0), _round(float("nan"))
-    (0.12346, 3, None)
+    (0.123457, 3, None)
     """
     if not abs(value) < 1e100:
         return None
-    short = float(f"{value:.5g}")
+    short = float(f"{value:.6g}")
     return int(short) if short == int(short) and abs(short) < 1e15 else short

@@ -53,8 +53,8 @@ def list_frames(folder: Path) -> list[FrameSource]:
 
 
 def _can_be_shown(row: Mapping[str, Any]) -> bool:
-    """Return whether there is anything to draw: not for an embedding, or a histogram without finite values."""
-    return row["kind"] != "embedding" and (row["kind"] != "histogram" or "counts" in row["info"])
+    """Return whether there is anything to draw: not for a histogram without finite values."""
+    return row["kind"] != "histogram" or "counts" in row["info"]
 
 
 def _list_results(folder: Path) -> Iterator[FrameSource]:
@@ -245,4 +245,11 @@ def load_histogram(info: Mapping[str, Any]) -> Frame | None:
         value = info.get(name)
         if isinstance(value, int | float) and (value or name not in ("nan", "inf")):
             texts.append(f"{name} {format_number(value)}")
-    return {"edges": [edges[0], *bins], "counts": list(bins.values()), "caption": ", ".join(texts)}
+    low, high = (_read_number(info, name, edge) for name, edge in (("min", edges[0]), ("max", edges[-1])))
+    ends = {"min": low, "max": high}
+    return {"edges": [edges[0], *bins], "counts": list(bins.values()), "caption": ", ".join(texts), **ends}
+
+
+def _read_number(info: Mapping[str, Any], name: str, default: float) -> float:
+    value = info.get(name)
+    return value if isinstance(value, int | float) and abs(value) < 1e100 else default

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alchemy.index.value_format import format_count
+from alchemy.index.value_format import format_count, format_names
 from alchemy.report.frames import Frame, FrameSource, list_frames
 
 MOST_FRAMES = 60  # of one series
@@ -24,7 +24,9 @@ class FrameSeries(NamedTuple):
 def collect_media(folders: Sequence[Sequence[Path]], budget: int) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the media of each group of `folders`, in at most `budget` bytes, and notes on what was left out."""
     series = _list_series(folders)
-    notes = []
+    embeddings = [key for key in series if key[0] == "embedding"]
+    names = format_names([name for _, name in embeddings if series.pop(("embedding", name))], 4)
+    notes = [f"embeddings are not shown, open them in TensorBoard: {names}"] if embeddings else []
     if len(series) > MOST_SERIES:
         notes.append(f"{len(series) - MOST_SERIES} of {len(series)} names of media are not shown")
         series = dict(list(series.items())[:MOST_SERIES])
@@ -42,7 +44,7 @@ def collect_media(folders: Sequence[Sequence[Path]], budget: int) -> tuple[list[
     total = sum(len(each.entries) for all_series in series.values() for each in all_series)
     if left_out := total - kept - damaged:
         limits = f"--max-mb {budget / 1e6:g}, and at most {MOST_FRAMES} of each name"
-        notes.append(f"{left_out:,} of {total:,} images, texts and tables are left out ({limits})")
+        notes.append(f"{left_out:,} of {total:,} images, texts, tables and other media are left out ({limits})")
     notes += [f"{format_count(damaged, 'damaged file')} of media cannot be shown"] if damaged else []
     return [_describe(key, frames) for key, frames in shown.items() if any(frames)], notes
 

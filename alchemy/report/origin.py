@@ -117,11 +117,14 @@ def _format(value: object) -> str:
     return "" if value is None else shorten(str(value), 200)
 
 
-def compare_code(sides: Sequence[Side], letters: Sequence[str]) -> list[Block]:
-    """Return how the code of the first record differs from that of each other one."""
+def compare_code(sides: Sequence[Side], letters: Sequence[str], notes: list[str]) -> list[Block]:
+    """Return how the code of the first record differs from that of each other one; a note if that is unknown."""
     found, left = [], LARGEST_DIFF
     for place, side in enumerate(sides[1:], 1):
         section = diff_records(sides[0], side, ["code"])[0]
+        if section.identical is None:
+            notes.append(f"the code of {letters[0]} and {letters[place]} {section.text}")
+            continue
         found += [{"kind": "group", "value": place}, build_text(_summarize(section, letters[0]))]
         for block, size in _show_files(section.files, left, (letters[0], letters[place])):
             left -= size

@@ -31,6 +31,7 @@ def test_a_pipe_gets_one_frame(records: Path, capsys: pytest.CaptureFixture[str]
         (["last", "--every", "nan"], "--every must be between 0.1 and 86400 seconds, got nan"),
         (["last", "--metric", "dev/loss"], "has not logged dev/loss"),
         (["nothing"], "record not found: 'nothing'"),
+        ([], "no run is active"),
     ],
 )
 def test_bad_options(records: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
@@ -40,10 +41,10 @@ def test_bad_options(records: Path, capsys: pytest.CaptureFixture[str], words: l
 
 @pytest.mark.parametrize("end", ["key", "run"])
 def test_a_terminal_is_updated_until_a_key_or_the_end_of_the_run(records: Path, end: str) -> None:
-    record = Record.create(records, name="run", tag="live")
+    record = Record.create(records, name="run", tag="live") if end == "key" else None
     reader, writer = pty.openpty()
     env = {**os.environ, "COLUMNS": "80", "LINES": "24", "TERM": "xterm", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "alchemy", "watch", str(records / "run"), "--every", "0.1"]
+    command = [sys.executable, "-m", "alchemy", "watch", *(["last"] if record else []), "--every", "0.1"]
     shown = b""
 
     def wait_for(text: bytes) -> None:
@@ -55,6 +56,9 @@ def test_a_terminal_is_updated_until_a_key_or_the_end_of_the_run(records: Path, 
 
     with subprocess.Popen(command, stdin=writer, stdout=writer, env=env) as process:
         os.close(writer)
+        if record is None:
+            wait_for(b"no run is active, waiting for one to start")
+            record = Record.create(records, name="run", tag="live")
         wait_for(b"no metrics yet")
         record.log({"train/loss": 0.5}, update=7, step=6, epoch=0)
         wait_for(b"update 7")

@@ -134,6 +134,8 @@ def test_sliders_and_heads_change_what_is_shown(report: Path, browser: Any) -> N
     page = browser.new_page(viewport=SIZES["wide"])
     page.goto(report.as_uri())
     figure = page.locator("#confusion figure").first
+    assert figure.locator("output").inner_text() == "update 50" and "41" in figure.inner_text()
+    figure.locator("input").fill("3")
     assert figure.locator("output").inner_text() == "update 200" and "44" in figure.inner_text()
     figure.locator("input").fill("0")
     assert figure.locator("output").inner_text() == "update 50" and "41" in figure.inner_text()

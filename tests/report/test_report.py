@@ -60,8 +60,8 @@ def test_seeds_become_groups_with_numbers_curves_and_differences(
     assert re.fullmatch(r"wrote report.html \([\d.]+ KiB\)\n", capsys.readouterr().out)
     clocks = {"epoch": [[1.0, 0.333333], [2.0, 0.666667], [3.0, 1.0]], "time": [[1.0, 0.5], [2.0, 1.0], [3.0, 1.5]]}
     assert page["title"] == "Steps" and page["groups"] == [
-        {"letter": "A", "label": "lr=0.1", "clocks": clocks},
-        {"letter": "B", "label": "lr=0.2", "clocks": clocks},
+        {"letter": "A", "label": "lr=0.1", "best": 2, "clocks": clocks},
+        {"letter": "B", "label": "lr=0.2", "best": 2, "clocks": clocks},
     ]
     lead, facts, table, verdicts = page["head"]
     assert lead["value"] == "Does a larger step help?" and facts["value"].startswith("4 runs, all finished · 2 configs")
@@ -196,7 +196,7 @@ def test_media_within_the_bound_are_the_newest_and_evenly_spaced(project: Path) 
     page = read_report("last", "--max-mb", "0.055")
     updates = [frame["update"] for frame in section(page, "texts")[0]["groups"][0]]
     assert updates == [1, 5, 9, 13, 17]
-    assert "12 of 17 images, texts and tables are left out (--max-mb 0.055" in section(page, "remarks")[0]["value"][0]
+    assert "12 of 17 images, texts, tables and other media are left out (--max-mb 0.055" in section(page, "remarks")[0]["value"][0]
 
 
 @pytest.mark.parametrize("rows", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
@@ -269,4 +269,4 @@ def test_bins_that_rounding_made_empty_are_merged() -> None:
     from alchemy.report.frames import load_histogram
 
     found = load_histogram({"edges": [1.0, 1.0, 1.1, 1.1, 1.2], "counts": [1, 2, 3, 4], "count": 10, "nan": 2})
-    assert found == {"edges": [1.0, 1.1, 1.2], "counts": [6, 4], "caption": "count 10, nan 2"}
+    assert found == {"edges": [1.0, 1.1, 1.2], "counts": [6, 4], "caption": "count 10, nan 2", "min": 1.0, "max": 1.2}

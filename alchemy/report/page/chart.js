@@ -140,12 +140,12 @@ class Chart {
     const leave = () => {
       this.start = null;
       this.drag.setAttribute("width", 0);
-      this.point(null);
+      this.show(null);
     };
     on("pointerdown", event => (this.start = this.free ? null : place(event)));
     on("pointermove", event => {
       const x = place(event);
-      this.point(this.at(x));
+      this.show(this.at(x));
       if (this.start != null) fill(this.drag, {x: Math.min(this.start, x), width: Math.abs(x - this.start)}, []);
     });
     on("pointerup", event => {
@@ -166,11 +166,16 @@ class Chart {
     const {xs} = this.shown.reduce((a, b) => (b.xs.length > a.xs.length ? b : a));
     const move = {ArrowLeft: -1, ArrowRight: 1}[event.key];
     const quarter = (to - from) / 4;
-    if (move) this.point(Math.min(Math.max(xs[nearest(xs, x) + move] ?? x, from), to));
+    if (move) this.show(Math.min(Math.max(xs[nearest(xs, x) + move] ?? x, from), to));
     else if (event.key === "+" && !this.free) zoom(Math.max(from, x - quarter), Math.min(to, x + quarter));
     else if (event.key === "Escape") zoom(null, null);
     else return;
     event.preventDefault();
+  }
+
+  show(x) {
+    // the cursor is at the same place in all charts with the same axis
+    for (const chart of this.free ? [this] : charts.filter(other => !other.free && other.X)) chart.point(x);
   }
 
   redraw() {
@@ -231,7 +236,7 @@ class Chart {
     const {width, height, left, right, top, bottom} = this.box;
     const inside = {x: left - 3, y: top - 3, width: right - left + 6, height: bottom - top + 6};
     const whole = this.free || view.axis === "update";
-    const places = ticks(...this.range, Math.max(2, width / 110)).filter(x => !whole || Number.isInteger(x));
+    const places = ticks(...this.range, Math.max(2, width / 80)).filter(x => !whole || Number.isInteger(x));
     this.drag = draw("rect", {class: "drag", y: top, height: bottom - top, width: 0});
     this.mark = draw("g");
     fill(this.svg, {height, viewBox: `0 0 ${width} ${height}`}, []);
@@ -260,7 +265,7 @@ class Chart {
       if (this.Y(ys[at]) != null)
         marks.push(draw("circle", {class: `dot k${color}`, cx: this.X(xs[at]), cy: this.Y(ys[at]), r: 3.5}));
     });
-    this.where.textContent = x == null ? "" : describe(place, this.free);
+    this.where.textContent = x == null ? "last values" : describe(place, this.free);
     if (x == null) marks.length = 0;
     else marks.unshift(draw("path", {class: "cursor", d: `M${this.X(place)} ${this.box.top}V${this.box.bottom}`}));
     this.mark.replaceChildren(...marks);
@@ -284,7 +289,7 @@ function curves() {
   };
   const level = el("output", null, "0");
   const steps = {type: "range", min: 0, max: 0.99, step: 0.01, value: 0};
-  const axes = {update: "updates", epoch: "epochs", time: "run time"};
+  const axes = {update: "updates", epoch: "epochs", time: `run time (${unit})`};
   const known = Object.keys(axes).filter(
     name => name === "update" || D.groups.every(({clocks}) => clocks[name].length),
   );

@@ -1,4 +1,5 @@
 // Confusions, images, attention maps, histograms, texts and tables, with a slider over the updates.
+const WIDE = 560; // pixels of an image from which on groups are not put side by side
 function heat(rows, columns, corner, read, dense) {
   const paint = (i, j) => {
     const {share, text, title, wrong} = read(i, j);
@@ -22,13 +23,16 @@ function heat(rows, columns, corner, read, dense) {
 const RENDER = {
   image: (frame, name) => {
     const scale = frame.width < 200 ? Math.min(4, Math.floor(400 / frame.width)) : 1;
-    return el("img", {
+    const img = el("img", {
       src: `data:image/png;base64,${frame.png}`,
       alt: frame.caption || name,
+      title: "click for the original size",
       width: frame.width * scale,
       height: frame.height * scale,
       class: scale > 1 && "tiny",
+      onclick: () => img.classList.toggle("full"),
     });
+    return el("div", {class: "scroll"}, img);
   },
   text: frame => el("pre", {class: "wrap", tabindex: 0}, frame.text),
   table: frame => table({...frame, tall: true}),
@@ -55,11 +59,13 @@ const RENDER = {
   attention: ({rows, columns, weights}) => {
     const holder = el("div");
     const choose = heads => {
+      const mean = (i, j) => sum(heads.map(head => head[i][j])) / heads.length / 1000;
+      const top = Math.max(...rows.flatMap((_, i) => columns.map((_, j) => mean(i, j)))) || 1; // the darkest cell
       const read = (i, j) => {
-        const weight = sum(heads.map(head => head[i][j])) / heads.length / 1000;
-        return {share: weight, title: `${rows[i]} → ${columns[j]}: ${weight.toFixed(3)}`};
+        const weight = mean(i, j);
+        return {share: weight / top, title: `${rows[i]} → ${columns[j]}: ${weight.toFixed(3)}`};
       };
-      holder.replaceChildren(heat(rows, columns, "", read, true));
+      holder.replaceChildren(heat(rows, columns, "query ↓ key →", read, true));
     };
     choose(weights);
     const pick = ({target: {value}}) => choose(value ? [weights[value]] : weights);
@@ -69,9 +75,9 @@ const RENDER = {
     ];
     return [el("label", {class: "slide"}, "Head", el("select", {onchange: pick}, options)), holder];
   },
-  histogram: ({edges, counts}, _, group) => {
-    const low = edges[0];
-    const span = edges.at(-1) - low;
+  histogram: ({edges, counts}, _, group, frames) => {
+    const low = Math.min(...frames.map(frame => frame.edges[0])); // the same axis for all groups
+    const span = Math.max(...frames.map(frame => frame.edges.at(-1))) - low;
     const X = value => 8 + ((value - low) / span) * 384;
     const heights = counts.map((number, i) => number / (edges[i + 1] - edges[i]));
     const unit = 100 / (Math.max(...heights) || 1);
@@ -86,10 +92,11 @@ const RENDER = {
     return draw("svg", frame, heights.map(column), ticks(low, low + span, 4).map(tick));
   },
 };
-function quantile({edges, counts}, share) {
+function quantile({edges, counts, min, max}, share) {
   let left = share * sum(counts);
   const i = counts.findIndex(number => number && (left -= number) <= 1e-9);
-  return i < 0 ? edges.at(-1) : edges[i + 1] + (left / counts[i]) * (edges[i + 1] - edges[i]);
+  const value = i < 0 ? edges.at(-1) : edges[i + 1] + (left / counts[i]) * (edges[i + 1] - edges[i]);
+  return Math.min(Math.max(value, min), max);
 }
 function overTime(frames, color) {
   const at = share => frames.map(frame => quantile(frame, share));
@@ -105,33 +112,50 @@ function medium({kind, name, groups}) {
   const updates = [...new Set(groups.flat().map(frame => frame.update))].sort((a, b) => a - b);
   const last = updates.length - 1;
   const present = groups.map((_, group) => group).filter(group => groups[group].length);
-  const style = {class: present.length > 1 && kind !== "table" ? "side many" : "side"};
+  const wide = kind === "table" || groups.flat().some(frame => frame.width > WIDE);
+  const style = {class: present.length > 1 && !wide ? "side many" : "side"};
   const side = el("div", style);
   const label = el("output");
-  const turn = place => {
-    const update = updates[place];
-    label.textContent = update == null ? "" : `update ${count(update)}`;
-    side.replaceChildren(
-      ...present.map(group => {
-        const frame = groups[group].findLast(one => one.update <= update) || groups[group][0];
-        const other = frame.update !== update && frame.update != null;
-        return el(
-          "div",
-          null,
-          many && el("p", null, tag(group)),
-          RENDER[kind](frame, name, group),
-          note(frame.caption),
-          note(frame.note),
-          note(other && `from update ${count(frame.update)}`),
-        );
-      }),
-    );
+  const put = (text, choose) => {
+    const frames = present.map(group => choose(groups[group], group));
+    label.textContent = text;
+    const add = (frame, place) => {
+      const group = present[place];
+      const from = frame.update == null || text.startsWith(`update ${count(frame.update)}`) ? null : frame.update;
+      return el(
+        "div",
+        null,
+        many && el("p", null, tag(group)),
+        RENDER[kind](frame, name, group, frames),
+        note(frame.caption),
+        note(frame.note),
+        note(from != null && `from update ${count(from)}`),
+      );
+    };
+    side.replaceChildren(...frames.map(add));
   };
-  turn(last);
-  const slider = {type: "range", min: 0, max: last, value: last, "aria-label": `update of ${name}`};
-  const input = last > 0 && el("input", {...slider, oninput: event => turn(Number(event.target.value))});
-  const history = kind === "histogram" && last > 1;
-  const plots = history && present.map(group => overTime(groups[group], group % 8));
+  const find = (frames, update) => frames.findLast(frame => frame.update <= update) || frames[0];
+  const turn = place => put(`update ${count(updates[place])}`, frames => find(frames, updates[place]));
+  // the first view belongs to the numbers above, which are those of the best checkpoints
+  const best = group => D.groups[group].best ?? Infinity;
+  const first = present.map(group => find(groups[group], best(group)).update);
+  const same = first.every(update => update === first[0]) && first[0] != null;
+  const isBest = first.some((update, place) => update === best(present[place]));
+  const words = [
+    same && `update ${count(first[0])}`,
+    isBest && (same ? "(best checkpoint)" : "at the best checkpoint"),
+  ];
+  put(words.filter(Boolean).join(" "), (frames, group) => find(frames, best(group)));
+  const start = Math.max(
+    0,
+    updates.findLastIndex(update => update <= best(present[0])),
+  );
+  const slider = {type: "range", min: 0, max: last, value: start, "aria-label": `update of ${name}`};
+  const moves = groups.some(frames => frames.length > 1);
+  const input = moves && el("input", {...slider, oninput: event => turn(Number(event.target.value))});
+  const plots =
+    kind === "histogram" &&
+    present.filter(group => groups[group].length > 2).map(group => overTime(groups[group], group % 8));
   return el(
     "figure",
     {class: "media"},
