@@ -177,7 +177,11 @@ def _copy_document(doc: Document) -> Document:
 
 def _unknown_variant(name: str, variant: str, layer: Layer) -> Problem:
     names = layer.variants
-    offer = f"available: {', '.join(names)}" if names else "the file has no [variant.NAME] tables"
+    offer = (
+        f"available: {', '.join(names)}"
+        if names
+        else 'the file has no [variant.NAME] tables; base = "FILE#NAME" uses a variant of another file'
+    )
     hint = (did_you_mean(name, names) if name else "") or offer
     place = f"in {variant!r}" if name != variant else "after '#'"
     return Problem(f"unknown variant {name!r}" if name else f"no variant is named {place}", layer.name, hint=hint)

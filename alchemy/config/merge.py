@@ -150,6 +150,7 @@ def find_element(array: Array, name: str, path: Path, where: str) -> int | Probl
         text = f"{dotted_key(path)} has {len(places)} parts named {name}"
         return Problem(text, where, hint=f"write {' or '.join(places)}")
     offer = f"it has {', '.join(filter(None, short)) or f'{len(array)} elements, numbered from 0'}"
+    offer += "" if name.isdecimal() else f"; to add a part, set its type: {dotted_key((*path, name))}.type"
     return Problem(f"the list {dotted_key(path)} has no {name!r}", where, hint=did_you_mean(name, short) or offer)
 
 

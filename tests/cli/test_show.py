@@ -67,7 +67,9 @@ def test_a_failed_run_without_checkpoints_can_only_be_replayed(records: Path, ca
     assert "alchemy replay" not in run(capsys, "show", "last")  # nothing says which samples it had seen
     (record / "ledger.jsonl").write_text("")
     data = json.loads(run(capsys, "show", "last", "--json"))
-    assert [text for text in data["next"] if "re" in text and "report" not in text] == ["alchemy replay 2026-03-01_13-00-00 --update 7"]
+    assert [text for text in data["next"] if "re" in text and "report" not in text] == [
+        "alchemy replay 2026-03-01_13-00-00 --update 7"
+    ]
 
 
 @pytest.mark.parametrize("words", [["show", "best"], ["diff", "best", "last"], ["tag", "best()", "+x"]])

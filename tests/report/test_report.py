@@ -196,7 +196,10 @@ def test_media_within_the_bound_are_the_newest_and_evenly_spaced(project: Path) 
     page = read_report("last", "--max-mb", "0.055")
     updates = [frame["update"] for frame in section(page, "texts")[0]["groups"][0]]
     assert updates == [1, 5, 9, 13, 17]
-    assert "12 of 17 images, texts, tables and other media are left out (--max-mb 0.055" in section(page, "remarks")[0]["value"][0]
+    assert (
+        "12 of 17 images, texts, tables and other media are left out (--max-mb 0.055"
+        in section(page, "remarks")[0]["value"][0]
+    )
 
 
 @pytest.mark.parametrize("rows", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
