@@ -75,6 +75,19 @@ def test_training_is_bit_identical_with_and_without_capture(tmp_path: Path) -> N
     assert weights[0] == weights[1] and curves[0] == curves[1]
 
 
+def test_a_compiled_model_is_captured_as_it_is(tmp_path: Path) -> None:
+    for name in ("compiled", "plain"):
+        (tmp_path / name).mkdir()
+    compiled = captured(tmp_path / "compiled", modules=[*ATTENTION, "out"]) | {
+        "precision": {"compile": {"backend": "eager"}}
+    }
+    names = [
+        [(row["kind"], row["name"], row["update"]) for row in media_of(cfg)[1]]
+        for cfg in (compiled, captured(tmp_path / "plain", modules=[*ATTENTION, "out"]))
+    ]
+    assert names[0] == names[1] and len(names[0]) > 0
+
+
 def test_nothing_is_hooked_between_captures(tmp_path: Path) -> None:
     with ready(captured(tmp_path)) as run:
         capture = Capture(modules=["*"])

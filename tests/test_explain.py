@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import alchemy
 from alchemy.cli import main
@@ -15,6 +16,7 @@ from alchemy.errors import AlchemyError
 from alchemy.explain import draw_heat
 from alchemy.models.fasttext import NGrams
 from alchemy.runner import run_task
+from tests.tasks import pictures
 from tests.tasks.texts import TEXTS, config
 from tests.trained import trained
 
@@ -66,6 +68,28 @@ def test_tags_cannot_be_explained(tmp_path: Path) -> None:
         pytest.raises(AlchemyError, match="cannot be explained: the model returns no logits"),
     ):
         model.explain([["小", "明"]])
+
+
+def test_images_are_explained_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = pictures.config(tmp_path, "image")
+    cfg["sched"]["epochs"] = 10
+    record = run_task(cfg, raise_errors=True).record_dir
+    file = tmp_path / "d" / "left" / "0.png"
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert main(["predict", str(record), "--file", str(file), "--explain"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["pred"] == "left"
+    with Image.open(row["explained"]) as picture:
+        assert picture.width > 2 * 12  # the image, enlarged, and its heat map
+    assert record is not None
+    with alchemy.load(record) as model:
+        (found,) = model.explain([str(file)])
+    scores_HW = found["attributions"]
+    assert scores_HW.shape == (12, 12) and found["image"].shape == (12, 12, 3)
+    assert scores_HW[:, :6].sum() > scores_HW[:, 6:].sum()  # the bright half decides
 
 
 def test_heat_is_drawn_over_a_gray_image() -> None:

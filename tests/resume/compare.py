@@ -1,4 +1,4 @@
-"""Compare the runs of two records: metrics by bytes, tensors by bits, samples by hashes."""
+"""Compare the runs of two records: metrics and media by bytes, tensors by bits, samples by hashes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import newest_valid, read_manifest, verify
 from alchemy.records.ledger import read_ledger
 from alchemy.records.metrics_file import comparable
+from alchemy.records.read_media import read_media
 
 # times, line counts and folder names, which differ between equal runs
 OF_THE_RECORD = {"rows", "checkpoints", "settings"}
@@ -20,7 +21,7 @@ OF_THE_RECORD = {"rows", "checkpoints", "settings"}
 
 def differences(one: Path, other: Path) -> list[str]:
     """Return the differences by name; empty for equal runs."""
-    return [*_rows(one, other), *_ledgers(one, other), *_states(one, other)]
+    return [*_rows(one, other), *_ledgers(one, other), *_states(one, other), *_media(one, other)]
 
 
 def _rows(one: Path, other: Path) -> Iterator[str]:
@@ -37,6 +38,22 @@ def _ledgers(one: Path, other: Path) -> Iterator[str]:
     first, second = ([row for _, row in read_ledger(folder / "ledger.jsonl")] for folder in (one, other))
     if first != second:
         yield f"ledger: {len(first)} rows and {len(second)}"
+
+
+def _media(one: Path, other: Path) -> Iterator[str]:
+    first, second = (
+        {
+            (row["kind"], row["name"], row["update"]): (
+                row["info"],
+                (folder / row["file"]).read_bytes() if row["file"] else b"",
+            )
+            for row in read_media(folder)
+        }
+        for folder in (one, other)
+    )
+    for key in sorted(first.keys() | second.keys()):
+        if first.get(key) != second.get(key):
+            yield f"media {' '.join(map(str, key))}"
 
 
 def _states(one: Path, other: Path) -> Iterator[str]:
