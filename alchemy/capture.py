@@ -111,15 +111,16 @@ class Capture:
             return
         try:
             found = [self._run_example(example.batch) for example in self.examples]
+            for number, (example, values) in enumerate(zip(self.examples, found), start=1):
+                self._log_attention(example, values.attention, number)
+            for path in self.modules:
+                outputs = {
+                    number: values.outputs[path] for number, values in enumerate(found) if path in values.outputs
+                }
+                if outputs:
+                    self._log_outputs(path, outputs)
         except Exception as error:  # such as running out of memory; training matters more
             run.warn_once("{} failed, training continues: {!r}", "[capture]", error)
-            return
-        for number, (example, values) in enumerate(zip(self.examples, found), start=1):
-            self._log_attention(example, values.attention, number)
-        for path in self.modules:
-            outputs = [values.outputs[path] for values in found if path in values.outputs]
-            if outputs:
-                self._log_outputs(path, outputs)
 
     def _run_example(self, batch: Any) -> _Values:
         run, values, stack = self.run, _Values(), list[str]()
@@ -135,10 +136,13 @@ class Capture:
         ):
             run.model.eval()
             run.model.model = run.model.module  # neither compiled nor DDP, which have hooks of their own
+            buffers = [(buffer, buffer.clone()) for buffer in run.model.module.buffers()]
             try:
                 run.task.probe(run.task.to_device(batch))
             finally:
                 run.model.model = wrapped
+                for buffer, before in buffers:  # a module may change them in evaluation mode, too
+                    buffer.copy_(before)
         for path in values.attention:
             values.outputs.pop(path, None)
         return values
@@ -154,7 +158,9 @@ class Capture:
             }
             for path, module in inner.items():
                 hooks.callback(module.register_forward_pre_hook(_Enter(path, stack)).remove)
-                hooks.callback(module.register_forward_hook(_Leave(path, stack, values, path in self.modules)).remove)
+                leave = _Leave(path, stack, values, path in self.modules)
+                # also if the module raises an error, which its parent may handle
+                hooks.callback(module.register_forward_hook(leave, always_call=True).remove)
             yield
 
     def _log_attention(self, example: Example, attention: Mapping[str, AttentionMap], number: int) -> None:
@@ -165,19 +171,23 @@ class Capture:
             name = f"capture/{path}/{number}"
             self.run.log_attention(name, found.weights_HQK, rows, columns, example=example.title)
 
-    def _log_outputs(self, path: str, outputs: Sequence[Tensor]) -> None:
-        """Log the distribution of the outputs, and each of them by its shape: vector, matrix or feature maps."""
-        run, titles = self.run, [example.title for example in self.examples]
-        run.log_histogram(f"capture/{path}", torch.cat([output.flatten() for output in outputs]))
-        if all(output.dim() <= 1 and output.numel() <= FEATURES for output in outputs):
-            columns = ["example", *map(str, range(max(output.numel() for output in outputs)))]
-            rows = [[title, *output.flatten().tolist()] for title, output in zip(titles, outputs)]
+    def _log_outputs(self, path: str, outputs: Mapping[int, Tensor]) -> None:
+        """Log the distribution of the outputs, and each of them by its shape: vector, matrix or feature maps.
+
+        Outputs are given by the number of their example, since a module may not be called for all of them.
+        """
+        run, titles = self.run, {number: self.examples[number].title for number in outputs}
+        run.log_histogram(f"capture/{path}", torch.cat([output.flatten() for output in outputs.values()]))
+        if all(output.dim() <= 1 and output.numel() <= FEATURES for output in outputs.values()):
+            columns = ["example", *map(str, range(max(output.numel() for output in outputs.values())))]
+            rows = [[titles[number], *output.flatten().tolist()] for number, output in outputs.items()]
             run.log_table(f"capture/{path}", columns, [row + [None] * (len(columns) - len(row)) for row in rows])
-        for number, (title, output) in enumerate(zip(titles, outputs), start=1):
+        for number, output in outputs.items():
+            name = f"capture/{path}/{number + 1}"
             if output.dim() == 2:
-                run.log_image(f"capture/{path}/{number}", output, caption=title)
+                run.log_image(name, output, caption=titles[number])
             elif output.dim() == 3:
-                run.log_images(f"capture/{path}/{number}", list(output[:CHANNELS]))
+                run.log_images(name, list(output[:CHANNELS]))
 
 
 class _Enter:
@@ -200,7 +210,9 @@ class _Leave:
         self.stack.pop()
         tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         if self.captured and tensors and tensors[0].dim():
-            self.values.outputs.setdefault(self.path, tensors[0][0].detach().float())
+            output = tensors[0].detach()
+            first = (output if output.layout == torch.strided else output.to_dense())[0]
+            self.values.outputs.setdefault(self.path, first.float())
 
 
 def _keep(attention: dict[str, AttentionMap], stack: Sequence[str], weights: Tensor) -> None:
@@ -265,6 +277,8 @@ def _read_examples(run: Run, file: str | Path) -> list[Example]:
     before = dict(splits)
     try:
         handler = build_input_handler(run)
+        if not check_file(file).is_file():  # a FIFO would block
+            raise AlchemyError(f"{file} is not a regular file")
         rows = open_table(check_file(file), TableFormat("jsonl")).rows
         found = [(f"{file}:{number}", _build_batch(handler, f"{file}:{number}", row)) for number, row in rows]
     except AlchemyError as error:

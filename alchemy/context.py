@@ -290,7 +290,9 @@ class Run(LogsMedia, Members):
         at, tested = self.where, self.symbols.trained_at
         if self.train_sched is None and tested is not None:  # a test of the weights of a record
             at = Where(tested.num_updates, tested.cur_epoch, tested.cur_step)
-        return Moment(at.update if update is None else update, at.epoch, self.elapsed)
+        if update is None or update in (at.update, at.update + 1):  # the next one, which is not complete
+            return Moment(at.update if update is None else update, at.epoch, self.elapsed)
+        return Moment(update, at.epoch, self.elapsed, at.update)
 
     def warn_once(self, text: str, name: str, error: Exception) -> None:
         """Log a warning about `name`, once per run."""

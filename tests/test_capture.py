@@ -20,6 +20,7 @@ from alchemy.nn.kv_cache import KeyValues
 from alchemy.nn.record_attention import AttentionRecorder
 from alchemy.records.read_media import read_media
 from alchemy.runner import run_task
+from tests import toy
 from tests.models import tiny
 from tests.ready import ready
 from tests.tasks.texts import config
@@ -86,6 +87,20 @@ def test_a_compiled_model_is_captured_as_it_is(tmp_path: Path) -> None:
         for cfg in (compiled, captured(tmp_path / "plain", modules=[*ATTENTION, "out"]))
     ]
     assert names[0] == names[1] and len(names[0]) > 0
+
+
+def test_a_model_with_sparse_outputs_counters_and_rare_modules(tmp_path: Path) -> None:
+    weights = []
+    for name, capture in (("plain", {}), ("watched", {"capture": {"modules": ["*"], "examples": 2, "every": 3}})):
+        result = run_task(
+            toy.config(tmp_path / name, model__type="tests.media.odd_model.Odd") | capture, raise_errors=True
+        )
+        record = result.record_dir
+        weights.append((record / "state" / "last" / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] and "[capture] failed" not in (record / "run.log").read_text()
+    tables = [row for row in read_media(record) if (row["kind"], row["name"]) == ("table", "capture/sparse")]
+    rows = json.loads((record / tables[0]["file"]).read_text())["rows"]
+    assert [row[0] for row in rows] == ["dev[1]"]  # the first example does not reach it
 
 
 def test_nothing_is_hooked_between_captures(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def draw_grid(tiles: Sequence[tuple[np.ndarray, str]], columns: int = 0) -> byte
     """Return a PNG file with images [H, W, 3] in rows, each with its caption, if any, below it."""
     pillow, drawing = import_package("PIL.Image", "a picture"), import_package("PIL.ImageDraw", "a picture")
     images = [_fit(pillow.fromarray(to_rgb(image))) for image, _ in tiles]
-    columns = columns or max(1, min(len(images), 1600 // (max(image.width for image in images) + BORDER)))
+    columns = columns or max(1, 1600 // (max(image.width for image in images) + BORDER))
+    columns = min(columns, len(images))
     width, height = (max(sides) for sides in zip(*(image.size for image in images)))
     step_x, step_y = width + BORDER, height + BORDER + (LINE if any(caption for _, caption in tiles) else 0)
     rows = -(-len(images) // columns)
@@ -121,7 +122,9 @@ class Hardest:
 def _fit(image: Any) -> Any:
     """Enlarge a small image by a whole factor, or shrink a large one."""
     longest = max(image.size)
-    factor: float = max(1, SIDE // min(image.size)) if longest <= LARGEST else LARGEST / longest
+    # a flat image is enlarged only as far as its long side allows
+    enlarged = max(1, min(SIDE // min(image.size), LARGEST // longest))
+    factor: float = enlarged if longest <= LARGEST else LARGEST / longest
     size = tuple(max(1, round(length * factor)) for length in image.size)
     resampling = import_package("PIL.Image", "a picture").Resampling
     return image if size == image.size else image.resize(size, resampling.NEAREST if factor > 1 else resampling.BOX)

@@ -20,6 +20,7 @@ from alchemy.records.media_entry import Encoded
 PNG = b"\x89PNG\r\n\x1a\n"  # the first bytes of a PNG file
 SHORTEST = 57  # bytes of the smallest PNG file: its signature and three chunks
 BINS = 64
+WIDE = 1e36  # a range whose bins float32 cannot compute, such as that of logits masked with its lowest number
 MAX_TEXT = 2**20  # characters
 MAX_ROWS = 1000  # of a table
 MAX_CELL = 2000  # characters of a table cell
@@ -30,6 +31,7 @@ MAX_POINTS = 10_000  # of an embedding
 
 
 def encode_image(image: Any, caption: str) -> Encoded:
+    caption = caption[:MAX_CELL]
     if isinstance(image, bytes):
         if not image.startswith(PNG) or len(image) < SHORTEST:
             raise ValueError("expected a PNG file, got other bytes")
@@ -38,11 +40,11 @@ def encode_image(image: Any, caption: str) -> Encoded:
     return _picture(to_png(pixels), {"caption": caption} | remarks)
 
 
-def encode_images(images: Any, captions: Sequence[str], columns: int) -> Encoded:
+def encode_images(images: Any, captions: Sequence[str], columns: int, total: int) -> Encoded:
     converted = [to_pixels(image) for image in split_images(images)]
     remarks = next((remarks for _, remarks in converted if remarks), {})
     data = draw_images([pixels for pixels, _ in converted], captions, columns)
-    return _picture(data, {"count": len(images), "cut": len(images) > len(converted)} | remarks)
+    return _picture(data, {"count": total, "cut": total > len(converted)} | remarks)
 
 
 def encode_figure(png: bytes) -> Encoded:
@@ -52,13 +54,16 @@ def encode_figure(png: bytes) -> Encoded:
 def encode_histogram(values: Any) -> Encoded:
     """Count values in bins of equal width; NaN and infinities are counted separately."""
     # with torch, which computes without Python's lock: NumPy would delay the training loop
-    flat = _to_tensor(values).flatten().float()
+    flat = _to_tensor(values).flatten()
+    flat = flat if str(flat.dtype) == "torch.float64" else flat.float()
     finite = flat[flat.isfinite()]
     nan = int(flat.isnan().sum())
     info: dict[str, Any] = {"count": len(flat), "nan": nan, "inf": len(flat) - nan - len(finite)}
     if len(finite):
         low, high = float(finite.min()), float(finite.max())
         first, last = _widen(low, high)
+        if last - first > WIDE:
+            finite = finite.double()
         counts = finite.histc(BINS, min=first, max=last).long().tolist()
         edges = [float(f"{first + (last - first) * number / BINS:.12g}") for number in range(BINS + 1)]
         finite = finite.double()  # sums of large values overflow in float32
@@ -72,8 +77,7 @@ def encode_text(text: str, chars: int) -> Encoded:
 
 
 def encode_table(columns: Sequence[str], rows: Sequence[Sequence[object]], total: int) -> Encoded:
-    cells = [[_cell(value) for value in row] for row in rows]
-    content = {"columns": [_cell(name) for name in columns], "rows": cells, "cut": total > len(rows)}
+    content = {"columns": [to_cell(name) for name in columns], "rows": rows, "cut": total > len(rows)}
     return _json(content, {"rows": total, "columns": len(columns)})
 
 
@@ -109,6 +113,9 @@ def find_cells(labels: Sequence[str], counts: Any) -> Cells:
     if matrix_KK.shape != (len(labels), len(labels)):
         raise ValueError(f"expected counts of {len(labels)} x {len(labels)} classes, got shape {matrix_KK.shape}")
     flat = matrix_KK.ravel()
+    are_whole = flat.dtype.kind in "biu" or bool((flat == np.floor(flat)).all())
+    if flat.size and not (are_whole and 0 <= flat.min() <= flat.max() < 2**62):
+        raise ValueError("expected counts, which are non-negative integers; for shares, use log_table")
     if flat.size <= MAX_CELLS:
         places = flat.nonzero()[0]
     else:  # sorting all cells of thousands of classes would take seconds
@@ -119,20 +126,20 @@ def find_cells(labels: Sequence[str], counts: Any) -> Cells:
     return Cells(cells_N3, int(flat.sum(dtype=np.int64)), bool(np.count_nonzero(flat) > len(places)))
 
 
-def encode_embedding(vectors: Any, labels: Sequence[str]) -> Encoded:
+def encode_embedding(vectors: Any, labels: Sequence[str], total: int) -> Encoded:
     points_ND = to_array(vectors).astype(np.float32)
     if points_ND.ndim != 2 or (labels and len(labels) != len(points_ND)):
         raise ValueError(f"expected vectors [N, D] and N labels or none, got {points_ND.shape} and {len(labels)}")
     file = io.BytesIO()
-    np.savez_compressed(file, vectors=points_ND[:MAX_POINTS], labels=np.array(labels[:MAX_POINTS], dtype=np.str_))
+    np.savez_compressed(file, vectors=points_ND, labels=np.array(labels, dtype=np.str_))
     rows, dimensions = points_ND.shape
-    return Encoded(file.getvalue(), ".npz", {"rows": rows, "dimensions": dimensions, "cut": rows > MAX_POINTS})
+    return Encoded(file.getvalue(), ".npz", {"rows": total, "dimensions": dimensions, "cut": total > rows})
 
 
 def _to_tensor(values: Any) -> Any:
     if is_tensor(values):
         return values.to_dense() if values.is_sparse else values
-    return import_package("torch", "a histogram").from_numpy(np.asarray(values, dtype=np.float32))
+    return import_package("torch", "a histogram").from_numpy(np.asarray(values, dtype=np.float64))
 
 
 def _picture(data: bytes, info: dict[str, Any]) -> Encoded:
@@ -156,14 +163,14 @@ def _widen(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _cell(value: object) -> object:
+def to_cell(value: object) -> object:
     """Return a value as a JSON scalar."""
+    if is_tensor(value) or isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if value is None or isinstance(value, bool | int):
         return value
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else str(value)
-    if isinstance(value, np.integer):
-        return int(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
     text = value if isinstance(value, str) else _describe(value)
     return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
 

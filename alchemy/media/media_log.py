@@ -13,6 +13,7 @@ from loguru import logger
 from alchemy.records.media_entry import PICTURES, Encoded, MediaEntry, Moment, Sink
 
 MAX_PENDING = 256 * 2**20  # bytes that wait for the thread; entries beyond that are dropped
+OVERHEAD = 64 * 2**10  # counted for each entry, which bounds the number of small ones
 PATIENCE_SECONDS = 10.0  # how long the end of a run waits for the thread
 
 
@@ -38,7 +39,8 @@ class MediaLog:
         self._queue: deque[_Waiting] = deque()
         self._pending = 0  # bytes of the entries that are queued or being written
         self._changed = threading.Condition()
-        self._busy = self._closing = False
+        self._accepted = self._written = 0  # entries
+        self._closing = False
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._warned: set[str] = set()
@@ -50,11 +52,13 @@ class MediaLog:
 
     def log(self, kind: str, name: str, moment: Moment, encode: Callable[[], Encoded], size: int) -> None:
         """Queue an entry of about `size` bytes; `encode` runs in the thread."""
+        size += OVERHEAD
         with self._changed:
             if self._pending and self._pending + size > MAX_PENDING:
                 self._drop(1, f"entries arrive faster than they can be written, such as the {kind} {name!r}")
                 return
             self._queue.append(_Waiting(kind, name, moment, encode, size))
+            self._accepted += 1
             self._pending += size
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="alchemy-media", daemon=True)
@@ -66,17 +70,18 @@ class MediaLog:
         self._warn(f"{kind} {name}", f"cannot log the {kind} {name!r}: {error}")
 
     def flush(self, timeout: float = PATIENCE_SECONDS) -> bool:
-        """Wait until all sinks have received the queued entries; return False on timeout."""
+        """Wait until all sinks have received the entries queued so far; return False on timeout."""
         if self._thread is None or os.getpid() != self._pid:
             return True
         with self._changed:
-            return self._changed.wait_for(lambda: not self._queue and not self._busy, timeout)
+            goal = self._accepted
+            return self._changed.wait_for(lambda: self._written >= goal, timeout)
 
     def close(self) -> None:
         """Write the queued entries, end the thread and remove the sinks; entries that take too long are dropped."""
         if not self.flush():
             with self._changed:
-                self._drop(len(self._queue) + self._busy, "the disk does not respond")
+                self._drop(self._accepted - self._written, "the disk does not respond")
                 self._queue.clear()
         with self._changed:
             self._closing = True
@@ -86,15 +91,15 @@ class MediaLog:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._busy = False
-                self._changed.notify_all()
                 self._changed.wait_for(lambda: self._queue or self._closing)
                 if not self._queue:
                     return
-                waiting, self._busy = self._queue.popleft(), True
+                waiting = self._queue.popleft()
             self._write(waiting)
             with self._changed:
                 self._pending -= waiting.size
+                self._written += 1
+                self._changed.notify_all()
 
     def _write(self, waiting: _Waiting) -> None:
         kind, name, moment, encode, _ = waiting
@@ -110,7 +115,8 @@ class MediaLog:
                 sink(entry)
             except Exception as error:
                 owner = type(getattr(sink, "__self__", sink)).__name__
-                self._warn(owner, f"{owner} cannot write the {kind} {name!r}: {error}")
+                number = error.errno if isinstance(error, OSError) else None
+                self._warn(f"{owner} {type(error)} {number}", f"{owner} cannot write the {kind} {name!r}: {error}")
 
     def _drop(self, entries: int, reason: str) -> None:
         self.dropped += entries

@@ -28,7 +28,7 @@ def to_pixels(image: Any) -> tuple[np.ndarray, dict[str, Any]]:
     >>> to_pixels(np.array([[0.0, 0.5], [1.0, np.nan]]))[0][..., 0].tolist()
     [[0, 128], [255, 0]]
     """
-    if hasattr(image, "convert"):  # a PIL image
+    if hasattr(image, "convert") and image.mode[0] not in "IF":  # a PIL image, unless it has more than 8 bits
         return shrink(np.asarray(image.convert("RGB")), LARGEST), {}
     pixels, remarks = _to_bytes(_channels_last(to_array(image), first=is_tensor(image)))
     return shrink(to_rgb(pixels), LARGEST), remarks
@@ -87,9 +87,8 @@ def _to_bytes(image: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     finite = np.isfinite(image)
     if not finite.all():
         remarks["nan"] = int(finite.size - finite.sum())
-        image = np.where(finite, image, 0.0)
-    low, high = float(image.min()), float(image.max())
+    low, high = (float(end(image[finite])) for end in (np.min, np.max)) if finite.any() else (0.0, 1.0)
     if low < 0 or high > 1:
         remarks["range"] = [low, high]
         image = (image - low) / max(high - low, 1e-30)
-    return (image * 255).round().astype(np.uint8), remarks
+    return (np.where(finite, image, 0.0) * 255).round().astype(np.uint8), remarks

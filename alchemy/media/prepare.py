@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alchemy.media import encode
+from alchemy.media.pixels import MOST
 from alchemy.media.snapshot import copy_value, is_tensor, size_of, to_array
 from alchemy.records.media_entry import Encoded
 
@@ -28,8 +29,9 @@ def _prepare_image(image: Any, caption: str) -> Prepared:
 
 
 def _prepare_images(images: Any, captions: Iterable[str], columns: int) -> Prepared:
-    copy = copy_value(images)
-    return Prepared(partial(encode.encode_images, copy, list(map(str, captions)), columns), size_of(copy))
+    total = len(images)
+    copy = copy_value(images[:MOST])  # a grid shows no more
+    return Prepared(partial(encode.encode_images, copy, list(map(str, captions)), columns, total), size_of(copy))
 
 
 def _prepare_figure(figure: Any) -> Prepared:
@@ -56,16 +58,12 @@ def _prepare_text(text: object) -> Prepared:
 
 def _prepare_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Prepared:
     reading = iter(rows)
-    kept = [list(map(_copy_cell, row)) for row in itertools.islice(reading, encode.MAX_ROWS)]
+    kept = [list(map(encode.to_cell, row)) for row in itertools.islice(reading, encode.MAX_ROWS)]
     total = len(kept) + sum(1 for _ in reading)
     wrong = next((row for row in kept if len(row) != len(columns)), None)
     if wrong is not None:
         raise ValueError(f"expected rows of {len(columns)} values, got one of {len(wrong)}")
     return Prepared(partial(encode.encode_table, list(columns), kept, total), 64 * len(columns) * len(kept))
-
-
-def _copy_cell(value: Any) -> Any:
-    return value.tolist() if is_tensor(value) or isinstance(value, np.ndarray | np.generic) else value
 
 
 def _prepare_attention(weights: Any, rows: Iterable[str], columns: Iterable[str], example: str) -> Prepared:
@@ -81,8 +79,12 @@ def _prepare_confusion(labels: Iterable[str], counts: Any) -> Prepared:
 
 
 def _prepare_embedding(vectors: Any, labels: Iterable[str]) -> Prepared:
-    copy = copy_value(vectors)
-    return Prepared(partial(encode.encode_embedding, copy, list(map(str, labels))), size_of(copy))
+    total, most = len(vectors), encode.MAX_POINTS
+    names = list(map(str, labels))
+    if names and len(names) != total:
+        raise ValueError(f"expected vectors [N, D] and N labels or none, got {total} vectors and {len(names)} labels")
+    copy = copy_value(vectors[:most])
+    return Prepared(partial(encode.encode_embedding, copy, names[:most], total), size_of(copy))
 
 
 PREPARE: dict[str, Callable[..., Prepared]] = {

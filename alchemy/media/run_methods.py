@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from alchemy.media.media_log import MediaLog
 from alchemy.records.media_entry import Moment
@@ -83,8 +84,17 @@ class LogsMedia:
         from alchemy.media.prepare import PREPARE  # imports NumPy
 
         try:
+            moment = self.media_moment(None if update is None else _check_update(update))
+            name = str(name)
             prepared = PREPARE[kind](*values)
         except Exception as error:  # wrong types or shapes must not stop a run
-            self.media.reject(kind, str(name), error)
+            self.media.reject(kind, name if isinstance(name, str) else type(name).__name__, error)
             return
-        self.media.log(kind, str(name), self.media_moment(update), prepared.encode, prepared.size)
+        self.media.log(kind, name, moment, prepared.encode, prepared.size)
+
+
+def _check_update(update: object) -> int:
+    """Return an integer, also of NumPy or of a tensor; raise an error for any other value."""
+    if isinstance(update, bool) or not isinstance(update, SupportsIndex) or not 0 <= (number := index(update)) < 2**63:
+        raise ValueError(f"update must be a non-negative integer, got {update!r}")
+    return number

@@ -36,12 +36,11 @@ class LogImages(BeginStepPipeline):
     def __init__(self, *, every: PositiveInt = 500, field: str = "image", limit: PositiveInt = 16) -> None:
         super().__init__()
         self.every, self.field, self.limit = every, field, limit
-        self._last = -1  # of the micro-batches of an update, only the first is logged
 
     def __call__(self, batch: Any = None, **kwargs: object) -> dict[str, Any]:
         images = _read_field(batch, self.field, "batch", self)
-        if self.run.update % self.every == 0 and self.run.update != self._last:
-            self._last = self.run.update
+        # of the micro-batches of an update, only the first is logged
+        if self.run.update % self.every == 0 and not self.run.mid_window:
             task, shown = self.run.task, list(images[: self.limit])
             if isinstance(task, _RestoresImages):
                 shown = [task.restore_image(image) for image in shown]

@@ -19,11 +19,15 @@ class Encoded(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """When an entry was logged; `seconds` is the run time."""
+    """When an entry was logged; `seconds` is the run time.
+
+    `at` is the update of the run if the caller has given the entry another number, such as that of samples.
+    """
 
     update: int
     epoch: int
     seconds: float
+    at: int | None = None
 
 
 class MediaEntry(NamedTuple):

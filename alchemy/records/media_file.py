@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from alchemy.records.read_media import MEDIA, read_media
 
 MAX_MB = 500.0
 KEPT = 0.8  # share of the bound that remains after thinning
-MAX_NAME = 80  # characters of a folder
+MAX_NAME = 80  # bytes of a folder
+_TAKEN = re.compile(r"-[0-9a-f]{8}$|(^|/)u\d+\.")  # names that could be those of other entries or of files
 
 _Key = tuple[str, str, int]
 
@@ -38,6 +39,7 @@ class MediaFile:
         self._kept: dict[_Key, tuple[dict[str, Any], int]] = {}  # rows and their bytes, oldest first
         self._total = 0
         self._begun = self._warned = False
+        self._resumed: dict[str, Any] | None = None  # the row of a resume that is not written yet
 
     def write(self, entry: MediaEntry) -> None:
         """Write the file of an entry, then its row, so that every row has a file."""
@@ -56,15 +58,19 @@ class MediaFile:
     def resume(self, gen: int, from_update: int) -> None:
         """Continue as generation `gen`; entries after `from_update` are superseded."""
         self.gen = gen
-        if (self.folder / MEDIA).is_file():
+        if not (self.folder / MEDIA).is_file():
+            return
+        self._resumed = {"event": "resume", "gen": gen, "from_update": from_update}
+        try:
             self._begin()
-            self._append({"event": "resume", "gen": gen, "from_update": from_update})
-            self._begun = False  # without the superseded entries
+        except OSError as error:
+            logger.warning("cannot write to {}; training continues: {}", MEDIA, error)
 
     def _row(self, entry: MediaEntry) -> dict[str, Any]:
-        update, epoch, seconds = entry.moment
+        update, epoch, seconds, at = entry.moment
         file = f"media/{entry.kind}/{to_path(entry.name)}/u{update}{entry.suffix}" if entry.suffix else ""
         place = {"update": update, "epoch": epoch, "t": round(seconds, 3), "gen": self.gen}
+        place |= {} if at is None else {"at": at}
         return place | {"kind": entry.kind, "name": entry.name, "file": file, "info": dict(entry.info)}
 
     def _begin(self) -> None:
@@ -77,6 +83,11 @@ class MediaFile:
             self._append_bytes(b"\n")
         if not lines:
             self._append({"event": "start", "format": FORMAT})
+        if self._resumed:
+            before = {row["file"] for row in read_media(self.folder)}
+            self._append(self._resumed)
+            self._resumed = None
+            self._delete(before - {row["file"] for row in read_media(self.folder)})
         self._kept, self._total, self._begun = {}, 0, True
         for row in read_media(self.folder):
             file = self.folder / row["file"]
@@ -84,7 +95,7 @@ class MediaFile:
 
     def _append(self, row: Mapping[str, Any]) -> int:
         """Append a row and return its number of bytes."""
-        data = f"{_encode(row)}\n".encode("utf-8", "backslashreplace")
+        data = _to_line(row)
         self._append_bytes(data)
         return len(data)
 
@@ -114,14 +125,20 @@ class MediaFile:
             self._warned = True
             text = "the media of this run exceed max_media_mb = {:g}: older entries become sparser, {} of {} go now"
             logger.warning(text, self.max_mb, len(removed), len(self._kept))
+        lines = [{"event": "start", "format": FORMAT}, *(row for row, _ in kept)]
+        write_atomic(self.folder / MEDIA, b"".join(map(_to_line, lines)))
         self._kept, self._total = {}, 0
         for row, size in kept:
             self._remember(row, size)
-        lines = [{"event": "start", "format": FORMAT}, *(row for row, _ in kept)]
-        write_atomic(self.folder / MEDIA, "".join(f"{_encode(line)}\n" for line in lines))
-        for row in removed:
-            if row["file"]:
-                (self.folder / row["file"]).unlink(missing_ok=True)
+        self._delete(row["file"] for row in removed)
+
+    def _delete(self, files: Iterable[str]) -> None:
+        for file in filter(None, files):
+            (self.folder / file).unlink(missing_ok=True)
+
+
+def _to_line(row: Mapping[str, Any]) -> bytes:
+    return f"{_encode(row)}\n".encode("utf-8", "backslashreplace")
 
 
 def to_path(name: str) -> str:
@@ -130,9 +147,13 @@ def to_path(name: str) -> str:
     >>> to_path("dev/hardest"), to_path("../a b")
     ('dev/hardest', 'a_b-2c2c791a')
     """
-    parts = [re.sub(r"[^\w.+=-]", "_", part).strip(".")[:MAX_NAME] for part in name.split("/")]
+    parts = [_cut(re.sub(r"[^\w.+=-]", "_", part).strip(".")) for part in name.split("/")]
     path = "/".join(part for part in parts if part)
-    if path == name and len(path) <= 2 * MAX_NAME:
+    if path == name and len(path) <= 2 * MAX_NAME and not _TAKEN.search(name):
         return path
     digest = hashlib.sha256(name.encode("utf-8", "backslashreplace")).hexdigest()[:8]
     return f"{path[: 2 * MAX_NAME].rstrip('/')}-{digest}"
+
+
+def _cut(part: str) -> str:
+    return part.encode("utf-8", "ignore")[:MAX_NAME].decode("utf-8", "ignore")

@@ -24,12 +24,18 @@ def read_media(folder: str | Path) -> list[dict[str, Any]]:
         if row is None:
             continue
         if row.get("event") == "resume" and type(row.get("from_update")) is int:
-            kept = {key: entry for key, entry in kept.items() if entry["update"] <= row["from_update"]}
+            kept = {key: entry for key, entry in kept.items() if _logged_at(entry) <= row["from_update"]}
         elif _is_valid(row):
             key = (row["kind"], row["name"], row["update"])
             kept.pop(key, None)
             kept[key] = row
     return [row for row in kept.values() if not row["file"] or _is_inside(Path(folder), row["file"])]
+
+
+def _logged_at(row: dict[str, Any]) -> int:
+    """Return the update of the run at which an entry was logged."""
+    at = row.get("at")
+    return at if type(at) is int else int(row["update"])
 
 
 def _is_valid(row: dict[str, Any]) -> bool:

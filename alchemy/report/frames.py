@@ -92,7 +92,7 @@ def _guard(load: Callable[[Path], Frame | None], folder: Path, name: str) -> Cal
     def read() -> Frame | None:
         try:
             return load(path_inside(folder, name))
-        except (OSError, ValueError, RecursionError, AlchemyError):
+        except (OSError, ValueError, LookupError, RecursionError, AlchemyError):
             return None
 
     return read
@@ -207,7 +207,7 @@ def load_attention(path: Path) -> Frame | None:
             ]
             for head in heads[:MOST_HEADS]
         ]
-    except (TypeError, ValueError, OverflowError):  # NaN and infinities cannot be rounded
+    except (TypeError, ValueError, LookupError, OverflowError):  # NaN and infinities cannot be rounded
         return None
     names = [[shorten(str(token), 40) for token in tokens[:MOST_TOKENS]] for tokens in (rows, columns)]
     shapes = {(len(head), *map(len, head)) for head in weights}
@@ -232,6 +232,8 @@ def load_histogram(info: Mapping[str, Any]) -> Frame | None:
         return None
     numbers = all(isinstance(value, int | float) and abs(value) < 1e100 for value in (*edges, *counts))
     if len(edges) != len(counts) + 1 or not numbers or sorted(edges) != edges or min(counts) < 0:
+        return None
+    if edges[-1] - edges[0] < 1e-290:  # too narrow to draw
         return None
     bins: dict[float, float] = {}  # by their upper edge: the edges of a narrow histogram may be equal after rounding
     for edge, count in zip(edges[1:], counts, strict=True):

@@ -35,4 +35,4 @@ def test_one_process_captures(tmp_path: Path) -> None:
     (record,) = Path(cfg["plugins"][0]["log_dir"]).iterdir()
     found = [(row["kind"], row["update"]) for row in read_media(record) if row["name"] == "capture/out"]
     assert len(found) == len(set(found)) and {kind for kind, _ in found} == {"histogram", "table"}
-    assert "capture failed" not in (record / "run.log").read_text()
+    assert "[capture] failed" not in (record / "run.log").read_text()
