@@ -77,7 +77,11 @@ def test_a_wrong_update_is_a_warning(update: Any, tmp_path: Path, logs: list[str
 
 def test_a_flush_waits_only_for_what_came_before_and_a_backlog_is_bounded(logs: list[str]) -> None:
     run, gate = Logging(), threading.Semaphore(1)
-    run.media.sinks.append(lambda entry: gate.acquire() and None)
+
+    def wait(entry: MediaEntry) -> None:
+        gate.acquire()
+
+    run.media.sinks.append(wait)
     run.log_text("first", "x")
     assert run.media.flush(10.0)
     for _ in range(5000):  # nothing is written
