@@ -56,7 +56,7 @@ def _build_main(groups: Sequence[RunGroup], rows: Sequence[MetricRow], lower: Ma
         return [{"kind": "big", "value": values}]
     head = [{"text": row.name, "small": f" {_describe_direction(lower[row.name])}"} for row in rows]
     leading = {row.name: _find_leading(row, lower[row.name]) for row in rows}
-    several = len({_read_purpose(group) for group in groups}) > 1
+    several = len({_read_purpose(group) for group in groups} - {""}) > 1  # a single one is the lead of the page
     lines: list[list[Cell]] = []
     for place, group in enumerate(groups):
         values = [_format(row.cells[place], best=place in leading[row.name]) for row in rows]
