@@ -113,17 +113,16 @@ def find_cells(labels: Sequence[str], counts: Any) -> Cells:
     if matrix_KK.shape != (len(labels), len(labels)):
         raise ValueError(f"expected counts of {len(labels)} x {len(labels)} classes, got shape {matrix_KK.shape}")
     flat = matrix_KK.ravel()
-    are_whole = flat.dtype.kind in "biu" or bool((flat == np.floor(flat)).all())
-    if flat.size and not (are_whole and 0 <= flat.min() <= flat.max() < 2**62):
+    places = flat.nonzero()[0]
+    found = flat[places]
+    are_whole = found.dtype.kind in "biu" or bool((found == np.floor(found)).all())
+    if found.size and not (are_whole and 0 < found.min() <= found.max() < 2**62):
         raise ValueError("expected counts, which are non-negative integers; for shares, use log_table")
-    if flat.size <= MAX_CELLS:
-        places = flat.nonzero()[0]
-    else:  # sorting all cells of thousands of classes would take seconds
-        places = np.sort(np.argpartition(flat, -MAX_CELLS)[-MAX_CELLS:])
-        places = places[flat[places] != 0]
+    total, cut = int(found.sum(dtype=np.int64)), found.size > MAX_CELLS
+    if cut:
+        places = places[np.sort(np.argpartition(found, -MAX_CELLS)[-MAX_CELLS:])]
     gold, predicted = np.divmod(places, len(labels))
-    cells_N3 = np.stack([gold, predicted, flat[places].astype(np.int64)], axis=1)
-    return Cells(cells_N3, int(flat.sum(dtype=np.int64)), bool(np.count_nonzero(flat) > len(places)))
+    return Cells(np.stack([gold, predicted, flat[places].astype(np.int64)], axis=1), total, cut)
 
 
 def encode_embedding(vectors: Any, labels: Sequence[str], total: int) -> Encoded:
