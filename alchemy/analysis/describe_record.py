@@ -147,8 +147,9 @@ def _checkpoint(folder: Path) -> dict[str, Any]:
 
 
 def _media(folder: Path) -> dict[str, int]:
-    """Return the names of the media of a record, with the number of entries of each."""
-    return dict(Counter(entry["name"] for entry in read_media(folder)))
+    """Return the names of the media of a record, with the number of entries of each; captures come last."""
+    counts = Counter(entry["name"] for entry in read_media(folder))
+    return {name: counts[name] for name in sorted(counts, key=lambda name: name.startswith("capture/"))}
 
 
 def _files(folder: Path) -> dict[str, int]:

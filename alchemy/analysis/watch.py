@@ -171,7 +171,7 @@ class RecordWatch:
             yield f"{split:<{longest}}  {'  '.join(texts)}"
         best = self._info.get("best")
         if isinstance(best, dict) and isinstance(value := best.get("value"), int | float):
-            yield f"{'best':<{longest}}  {best.get('metric')} {format_number(value)} at update {best.get('update')}"
+            yield f"best checkpoint: {best.get('metric')} {format_number(value)} at update {best.get('update')}"
 
 
 def _read_length(folder: Path) -> tuple[int | None, float | None]:

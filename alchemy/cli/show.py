@@ -24,7 +24,7 @@ TRACEBACK_LINES, METRICS, CHECKPOINTS, CHILDREN, MEDIA = 8, 12, 6, 5, 6  # shown
 
 def _arguments(parser: Parser) -> None:
     add_record(parser)
-    parser.add_argument("--metrics", action="store_true", help="show all metrics and checkpoints")
+    parser.add_argument("--metrics", action="store_true", help="show all metrics, checkpoints and names of media")
     add_json(parser)
 
 
@@ -39,7 +39,7 @@ def _main(args: argparse.Namespace) -> int:
     blocks = [
         _head(found),
         _failure(found),
-        _facts(found),
+        _facts(found, len(found["media"]) if args.metrics else MEDIA),
         _metrics(found, None if args.metrics else METRICS),
         _checkpoints(found, None if args.metrics else CHECKPOINTS),
         ["notes", *(f"  - {note}".replace("\n", "\n    ") for note in found["notes"])] if found["notes"] else [],
@@ -70,7 +70,7 @@ def _failure(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _facts(found: dict[str, Any]) -> list[str]:
+def _facts(found: dict[str, Any], media: int) -> list[str]:
     when = (found["started"] or "?").replace("T", " ")[:19]
     took = f", {format_duration(found['seconds'])}" if found["seconds"] is not None else ""
     updates = f", {format_count(found['updates'], 'update')}" if found["updates"] else ""
@@ -89,7 +89,7 @@ def _facts(found: dict[str, Any]) -> list[str]:
         "best": _best(found["best"]),
         "parent": _relative(found["parent"]) if found["parent"] else "",
         "children": _relatives(found["children"]),
-        "media": format_names([f"{name} ({count})" for name, count in found["media"].items()], MEDIA),
+        "media": format_names([f"{name} ({count})" for name, count in found["media"].items()], media),
         "size": sizes,
         "files": "  ".join(found["files"]),
     }

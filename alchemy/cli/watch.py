@@ -53,7 +53,9 @@ def _main(args: argparse.Namespace) -> int:
         raise AlchemyError(f"--every must be between 0.1 and 86400 seconds, got {args.every:g}")
     names = [[name.strip() for name in text.split(",") if name.strip()] for text in args.metric]
     live = measure_screen().live and not args.once
-    record = find_record(args.record) if args.record else _wait_for_run(live)
+    record = find_record(args.record) if args.record else _find_running(live)
+    if record is None:
+        return 0
     watch = RecordWatch(record.absolute(), [group for group in names if group], log=args.log)
     watch.refresh()
     if watch.is_running and live:
@@ -68,22 +70,27 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wait_for_run(live: bool) -> Path:
-    """Return the latest record that is running; in a terminal, wait for one."""
+def _find_running(live: bool) -> Path | None:
+    """Return the latest record that is running; in a terminal, wait for one, or return None if the user quits."""
+    if found := _query_running():
+        return found
+    if not live:
+        raise AlchemyError("no run is active", hint="pass a record, such as 'last'")
+    with _take_over_terminal():
+        sys.stdout.write("no run is active, waiting for one to start; q quits\n")
+        sys.stdout.flush()
+        while (found := _query_running()) is None:
+            if _read_key(1.0) == "q":
+                return None
+    return found
+
+
+def _query_running() -> Path | None:
     from alchemy.cli.index import open_index
 
-    is_waiting = False
-    while True:
-        with open_index() as index:
-            rows = index.query("status:running", limit=1)
-        if rows:
-            return rows[0].folder
-        if not live:
-            raise AlchemyError("no run is active", hint="pass a record, such as 'last'")
-        if not is_waiting:
-            print("no run is active, waiting for one to start; Ctrl-C quits", flush=True)
-        is_waiting = True
-        time.sleep(1.0)
+    with open_index() as index:
+        rows = index.query("status:running", limit=1)
+    return rows[0].folder if rows else None
 
 
 def _follow(watch: RecordWatch, every: float) -> None:

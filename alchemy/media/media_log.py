@@ -110,6 +110,8 @@ class MediaLog:
             return
         if kind in PICTURES and entry.info.get("nan"):
             self._warn(f"nan {name}", f"{entry.info['nan']} values of the {kind} {name!r} are not finite: drawn black")
+        elif kind == "histogram" and "counts" not in entry.info:
+            self._warn(f"nan {name}", f"no value of the histogram {name!r} is finite")
         for sink in self.sinks:
             try:
                 sink(entry)

@@ -84,8 +84,9 @@ class LogsMedia:
         from alchemy.media.prepare import PREPARE  # imports NumPy
 
         try:
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError("its name must be a text that is not empty")
             moment = self.media_moment(None if update is None else _check_update(update))
-            name = str(name)
             prepared = PREPARE[kind](*values)
         except Exception as error:  # wrong types or shapes must not stop a run
             self.media.reject(kind, name if isinstance(name, str) else type(name).__name__, error)

@@ -30,6 +30,7 @@ class Analysis:
     picture: str = ""  # name of the plot; `draw` takes the grid's file name and holds no references to rows
     draw: Callable[[str], bytes] | None = None
     confusion: tuple[Sequence[str], np.ndarray] | None = None  # names of the classes, and counts by gold and prediction
+    are_spans: bool = False  # whether `missed` and `false` of the hardest rows are spans of their tokens
 
 
 @dataclass
@@ -84,7 +85,9 @@ def _analyze_tags(data: PredictionRows) -> Analysis:
     tables = {"spans": found.rows, "means": found.means}
     if not found.rows:
         return Analysis(tables, wrong)
-    return _with_confusions(tables, wrong, ClassScores(*_match_types(gold, predicted), [*found.rows, NONE]))
+    analysis = _with_confusions(tables, wrong, ClassScores(*_match_types(gold, predicted), [*found.rows, NONE]))
+    analysis.are_spans = all("tokens" in row for row in wrong)
+    return analysis
 
 
 def _analyze_words(data: PredictionRows) -> Analysis:
@@ -157,6 +160,20 @@ def _incorrect_rows(rows: Rows, gold: list[list[Any]], predicted: list[list[Any]
         for row, one, two in zip(rows, gold, predicted)
         if one != two
     ]
+
+
+def describe_spans(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sentence of an incorrect row of tags, and what was missed and falsely predicted, for people.
+
+    >>> describe_spans({"tokens": ["in", "New", "York"], "missed": [(1, 3, "LOC")], "false": []})
+    {'text': 'in New York', 'missed': 'New York (LOC)', 'false': ''}
+    """
+    tokens = list(map(str, row["tokens"]))
+    gap = "" if all(len(token) == 1 for token in tokens) else " "  # characters, as in Chinese
+    text = {"text": gap.join(tokens)}
+    for name in ("missed", "false"):
+        text[name] = ", ".join(f"{gap.join(tokens[start:end])} ({kind})" for start, end, kind in row[name])
+    return text
 
 
 def _difference(one: Iterable[Any], other: list[Any]) -> list[Any]:

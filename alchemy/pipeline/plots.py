@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,6 +101,7 @@ def _characters_of(path: str) -> set[int]:
 
 
 def _figure(size: tuple[float, float]) -> tuple[Any, Any]:
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # fonts without a regular weight are fine
     # without pyplot: no window, no backend selection, no global state
     figure = import_package("matplotlib.figure", "a plot").Figure(figsize=size, layout="constrained")
     return figure, figure.subplots()

@@ -20,7 +20,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.metrics.scalars import numbers_in, show
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.error_analysis import KINDS, Analysis, PredictionRows, kind_of
+from alchemy.pipeline.error_analysis import KINDS, Analysis, PredictionRows, describe_spans, kind_of
 from alchemy.pipeline.output import PredictionFile
 from alchemy.pipeline.output_rows import record_file, to_json
 from alchemy.records.labels import labels_file, read_names
@@ -124,7 +124,7 @@ class Report(EvalPipeline):
     def _log_media(self, split: str, found: Analysis) -> None:
         if found.confusion is not None:
             self.run.log_confusion(f"{split}/confusion", *found.confusion)
-        rows = found.hardest[:HARDEST]
+        rows = [describe_spans(row) if found.are_spans else row for row in found.hardest[:HARDEST]]
         first = rows[0] if rows else {"no wrong predictions": ""}  # replaces the table of the evaluation before
         columns = [name for name, value in first.items() if isinstance(value, str | int | float | list | tuple)]
         self.run.log_table(f"{split}/hardest", columns, [[row.get(name) for name in columns] for row in rows])

@@ -47,9 +47,11 @@ class TensorboardLogger(AlchemyPlugin):
         self.hparams = hparams
         self.writer: Any = _open_writer(self.run.record_dir) if self.run.record_dir is not None else _NullWriter()
         self._graph = GraphWriter(self.run, self.writer) if graph and self.run.record_dir is not None else None
+        self._is_resumed = False  # whether the events of earlier generations are superseded
         self.run.symbols.set_global(varname, self.writer)
 
     def log(self, values: Mapping[str, float], update: int) -> None:
+        self._supersede()
         for name, value in values.items():
             self.writer.add_scalar(name, value, update)
         if self._graph is not None:
@@ -57,7 +59,19 @@ class TensorboardLogger(AlchemyPlugin):
 
     def log_media(self, entry: MediaEntry) -> None:
         if self.run.record_dir is not None:
+            self._supersede()
             _WRITE[entry.kind](self.writer, entry)
+
+    def _supersede(self) -> None:
+        """In a resumed run, make TensorBoard forget what earlier generations wrote after the state was saved."""
+        last = self.run.record.resumed_from
+        if last is None or self._is_resumed:
+            return
+        self._is_resumed = True
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        self.writer.file_writer.add_event(Event(session_log=SessionLog(status=SessionLog.START)), last + 1)
+        _restore_projector(self.writer, Path(self.writer.log_dir) / "projector_config.pbtxt", last)
 
     def exit(self) -> None:
         self.run.media.flush()
@@ -86,6 +100,18 @@ def _open_writer(folder: Path) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder))
+
+
+def _restore_projector(writer: Any, path: Path, last: int) -> None:
+    """Keep the embeddings of earlier generations up to an update; torch's writer would begin a new list."""
+    if not path.is_file():
+        return
+    from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
+
+    text_format = import_package("google.protobuf.text_format", "TensorboardLogger")
+    config = text_format.Parse(path.read_text("utf-8"), ProjectorConfig())
+    kept = [one for one in config.embeddings if int(one.tensor_path.partition("/")[0]) <= last]
+    writer._projector_config = ProjectorConfig(embeddings=kept)
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, bool | float | str]]:

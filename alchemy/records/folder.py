@@ -64,6 +64,8 @@ class RecordLike(Protocol):
     def generation(self) -> int: ...
     @property
     def error(self) -> str: ...
+    @property
+    def resumed_from(self) -> int | None: ...
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None: ...
     def sync(self) -> bool: ...
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None: ...
@@ -78,6 +80,7 @@ class NoRecord:
 
     lines = generation = 0
     error = ""
+    resumed_from: int | None = None
 
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
         pass
@@ -109,6 +112,7 @@ class Record:
         self.info = info
         self.files = files  # name -> content, to recreate a folder that was deleted
         self.when_resumed: Callable[[], None] = lambda: None  # called once the state is restored
+        self.resumed_from: int | None = None  # the update, once the state is restored
         self.before: dict[str, Any] = info  # the fields before the record was reopened
         self._lock = contextlib.ExitStack()
         if not self._lock.enter_context(lock_file(folder / LOCK)):
@@ -200,6 +204,7 @@ class Record:
 
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
         """Mark the rows after `from_line` as superseded, because the run resumes from an earlier state."""
+        self.resumed_from = from_update
         self.series.resume(self.generation, from_update, from_line, seconds)
         self.media.resume(self.generation, from_update)
         self.when_resumed()

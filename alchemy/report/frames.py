@@ -43,18 +43,13 @@ class FrameSource(NamedTuple):
 
 def list_frames(folder: Path) -> list[FrameSource]:
     """Return the media of a record. The files of evaluations are added where the run has logged no such media."""
-    rows = [row for row in read_media(folder) if _can_be_shown(row)]
     found = [
-        FrameSource(row["kind"], shorten(row["name"], 200), row["update"], partial(_load, folder, row)) for row in rows
+        FrameSource(row["kind"], shorten(row["name"], 200), row["update"], partial(_load, folder, row))
+        for row in read_media(folder)
     ]
     names = {(entry.kind, entry.name) for entry in found}
     others = [*_list_results(folder), *_list_images(folder)]
     return [*found, *(entry for entry in others if (entry.kind, entry.name) not in names)]
-
-
-def _can_be_shown(row: Mapping[str, Any]) -> bool:
-    """Return whether there is anything to draw: not for a histogram without finite values."""
-    return row["kind"] != "histogram" or "counts" in row["info"]
 
 
 def _list_results(folder: Path) -> Iterator[FrameSource]:
@@ -103,8 +98,12 @@ def _load(folder: Path, row: Mapping[str, Any]) -> Frame | None:
         return load_histogram(row["info"])
     loaders = {"text": load_text, "table": load_table, "attention": load_attention, "confusion": _load_confusion}
     frame = _guard(loaders.get(row["kind"], load_image), folder, row["file"])()
-    caption = row["info"].get("caption") or row["info"].get("example")
-    return frame | {"caption": shorten(caption, 500)} if frame and isinstance(caption, str) else frame
+    caption, nan = row["info"].get("caption") or row["info"].get("example"), row["info"].get("nan")
+    if frame and isinstance(caption, str):
+        frame |= {"caption": shorten(caption, 500)}
+    if frame and isinstance(nan, int) and nan:
+        frame |= {"note": f"{nan:,} values are not finite: drawn black"}
+    return frame
 
 
 def load_image(path: Path) -> Frame | None:
@@ -226,8 +225,10 @@ def _load_csv(path: Path) -> Frame | None:
 
 
 def load_histogram(info: Mapping[str, Any]) -> Frame | None:
-    """Return the bins of a histogram, with a line that describes the values."""
+    """Return the bins of a histogram, with a line that describes the values; no bins if none of them is finite."""
     edges, counts = info.get("edges"), info.get("counts")
+    if counts is None and isinstance(info.get("count"), int):
+        return {"edges": [], "counts": [], "note": f"no value is finite: {_describe_values(info)}"}
     if not isinstance(edges, list) or not isinstance(counts, list) or not 0 < len(counts) <= MOST_BINS:
         return None
     numbers = all(isinstance(value, int | float) and abs(value) < 1e100 for value in (*edges, *counts))
@@ -242,14 +243,18 @@ def load_histogram(info: Mapping[str, Any]) -> Frame | None:
     if not bins:
         return None
     bins[min(bins)] += first
+    low, high = (_read_number(info, name, edge) for name, edge in (("min", edges[0]), ("max", edges[-1])))
+    ends = {"min": low, "max": high}
+    return {"edges": [edges[0], *bins], "counts": list(bins.values()), "caption": _describe_values(info), **ends}
+
+
+def _describe_values(info: Mapping[str, Any]) -> str:
     texts = []
     for name in ("count", "mean", "std", "min", "max", "nan", "inf"):
         value = info.get(name)
         if isinstance(value, int | float) and (value or name not in ("nan", "inf")):
             texts.append(f"{name} {format_number(value)}")
-    low, high = (_read_number(info, name, edge) for name, edge in (("min", edges[0]), ("max", edges[-1])))
-    ends = {"min": low, "max": high}
-    return {"edges": [edges[0], *bins], "counts": list(bins.values()), "caption": ", ".join(texts), **ends}
+    return ", ".join(texts)
 
 
 def _read_number(info: Mapping[str, Any], name: str, default: float) -> float:

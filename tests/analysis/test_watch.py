@@ -55,7 +55,7 @@ def test_it_shows_progress_curves_and_scores(folder: Path) -> None:
         "demo  finished  2026-03-01_12-00-00.000000\n━━━━━━━━━━━━━━━╌╌╌╌╌╌╌╌╌  epoch 3/4  update 25/40  time 0:12\n\n"
     )
     assert "\ntrain/loss by update\n" in text and "\ndev/f1 by update\n" in text
-    assert text.endswith("\ntrain  loss 0.04\ndev    f1 0.96\nbest   dev/f1 0.96 at update 2")
+    assert text.endswith("\ntrain  loss 0.04\ndev    f1 0.96\nbest checkpoint: dev/f1 0.96 at update 2")
 
 
 def test_the_time_left_is_estimated_while_a_run_is_active(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_terminal_is_updated_until_a_key_or_the_end_of_the_run(records: Path, 
     with subprocess.Popen(command, stdin=writer, stdout=writer, env=env) as process:
         os.close(writer)
         if record is None:
-            wait_for(b"no run is active, waiting for one to start")
+            wait_for(b"no run is active, waiting for one to start; q quits")
             record = Record.create(records, name="run", tag="live")
         wait_for(b"no metrics yet")
         record.log({"train/loss": 0.5}, update=7, step=6, epoch=0)

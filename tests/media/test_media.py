@@ -281,9 +281,7 @@ def test_an_entry_larger_than_the_bound_is_refused(run: Logging, file: MediaFile
     assert rows_of(run, file) == [] and "exceed max_media_mb = 0.001" in logs[0]
 
 
-@pytest.mark.parametrize(
-    "name", ["dev/hardest", "../../up", "a b", "/etc/passwd", "喂", "x" * 500, "", ".", "a//b", "a\0"]
-)
+@pytest.mark.parametrize("name", ["dev/hardest", "../../up", "a b", "/etc/passwd", "喂", "x" * 500, ".", "a//b", "a\0"])
 def test_every_name_is_a_path_inside(name: str, run: Logging, file: MediaFile) -> None:
     run.log_text(name, "x")
     row = only_row(run, file)

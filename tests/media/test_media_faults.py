@@ -21,6 +21,7 @@ from alchemy.media.run_methods import LogsMedia
 from alchemy.records.media_entry import MediaEntry, Moment
 from alchemy.records.media_file import MediaFile, to_path
 from alchemy.records.read_media import read_media
+from alchemy.report.frames import list_frames
 
 
 class Logging(LogsMedia):
@@ -73,6 +74,26 @@ def test_a_wrong_update_is_a_warning(update: Any, tmp_path: Path, logs: list[str
     run.media.close()
     assert [(row["name"], row["update"]) for row in read_media(tmp_path)] == [("fine", 5)]
     assert len(logs) == 1 and "update must be a non-negative integer" in logs[0]
+
+
+@pytest.mark.parametrize("name", ["", " ", None, 7])
+def test_a_name_is_a_text(name: Any, tmp_path: Path, logs: list[str]) -> None:
+    run, file = Logging(), MediaFile(tmp_path)
+    run.media.sinks.append(file.write)
+    run.log_text(name, "b")
+    run.media.close()
+    assert read_media(tmp_path) == [] and "its name must be a text that is not empty" in logs[0]
+
+
+def test_a_histogram_without_finite_values_is_kept_with_a_warning(tmp_path: Path, logs: list[str]) -> None:
+    run, file = Logging(), MediaFile(tmp_path)
+    run.media.sinks.append(file.write)
+    run.log_histogram("gradients/a", torch.full((3,), torch.nan))
+    run.media.close()
+    (row,) = read_media(tmp_path)
+    assert row["info"] == {"count": 3, "nan": 3, "inf": 0} and "no value of the histogram" in logs[0]
+    (frame,) = list_frames(tmp_path)
+    assert frame.load() == {"edges": [], "counts": [], "note": "no value is finite: count 3, nan 3"}
 
 
 def test_a_flush_waits_only_for_what_came_before_and_a_backlog_is_bounded(logs: list[str]) -> None:

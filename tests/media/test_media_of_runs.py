@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +102,28 @@ def comparable_media(record: Path) -> list[Any]:
         else (row["update"], row["kind"], row["name"], row["info"])
         for row in rows
     ]
+
+
+def test_tensorboard_forgets_what_a_resume_supersedes(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra `board` is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    cfg = with_pipes(tmp_path, EVERYTHING, sched__epochs=2)
+    cfg["plugins"].append(BOARD)
+    cfg["checkpoint"] = {"every": 3, "last": 9}
+    record = train(cfg)
+    for checkpoint in ("u6", "u8"):  # as after a kill before these were saved
+        shutil.rmtree(record / "state" / checkpoint)
+    info = json.loads((record / "record.json").read_text())
+    (record / "record.json").write_text(json.dumps(info | {"status": "killed"}))
+    resume(record, device=[-1], raise_errors=True)
+    events = EventAccumulator(str(record), size_guidance={"images": 0, "scalars": 0})
+    events.Reload()
+    for steps in (events.Images("shots/one"), events.Scalars("train/loss")):
+        found = [event.step for event in steps]
+        assert found == sorted(set(found)) and found[-1] == 8
+    listed = re.findall(r"tensor_path: \"(\d+)", (record / "projector_config.pbtxt").read_text())
+    assert listed == sorted(set(listed)) and len(listed) == 4
 
 
 def test_pipes_log_weights_gradients_and_outputs_at_their_updates(tmp_path: Path) -> None:

@@ -214,7 +214,9 @@ class Chart {
     for (const {xs, ys, bands, raw} of this.shown)
       for (const values of [ys, ...bands.flat(), raw ?? []])
         values.forEach((y, i) => {
-          if (xs[i] >= from && xs[i] <= to && fits(y)) [low, high] = [Math.min(low, y), Math.max(high, y)];
+          // also the points next to the window, which its lines lead to
+          const inside = (xs[i + 1] ?? xs[i]) >= from && (xs[i - 1] ?? xs[i]) <= to;
+          if (inside && fits(y)) [low, high] = [Math.min(low, y), Math.max(high, y)];
         });
     const scale = log ? Math.log10 : y => y;
     const back = log ? y => 10 ** y : y => y;
@@ -254,18 +256,24 @@ class Chart {
   point(x) {
     // read the values at x, by default the last ones
     this.cursor = x;
+    const last = xs =>
+      Math.max(
+        xs.findLastIndex(place => place <= this.range[1]),
+        0,
+      );
     const goal = x ?? this.range[1];
     const marks = [];
     let place = null;
     this.shown.forEach(({xs, ys, bands, runs, color}, i) => {
-      const at = nearest(xs, goal);
+      const at = x == null ? last(xs) : nearest(xs, goal);
       const spread = runs > 1 && ys[at] != null ? ` ± ${short((bands[0][1][at] - bands[0][0][at]) / 2, 2)}` : "";
       this.values[i].textContent = short(ys[at]) + spread;
       if (place == null || Math.abs(xs[at] - goal) < Math.abs(place - goal)) place = xs[at];
       if (this.Y(ys[at]) != null)
         marks.push(draw("circle", {class: `dot k${color}`, cx: this.X(xs[at]), cy: this.Y(ys[at]), r: 3.5}));
     });
-    this.where.textContent = x == null ? "last values" : describe(place, this.free);
+    this.where.textContent =
+      x == null ? `last values${!this.free && view.smooth ? ", smoothed" : ""}` : describe(place, this.free);
     if (x == null) marks.length = 0;
     else marks.unshift(draw("path", {class: "cursor", d: `M${this.X(place)} ${this.box.top}V${this.box.bottom}`}));
     this.mark.replaceChildren(...marks);

@@ -26,11 +26,15 @@ const RENDER = {
     const img = el("img", {
       src: `data:image/png;base64,${frame.png}`,
       alt: frame.caption || name,
-      title: "click for the original size",
+      title: "click to enlarge",
       width: frame.width * scale,
       height: frame.height * scale,
       class: scale > 1 && "tiny",
-      onclick: () => img.classList.toggle("full"),
+      onclick: () => {
+        const large = img.classList.toggle("full");
+        img.width = frame.width * scale * (large && img.clientWidth >= frame.width * scale ? 2 : 1);
+        img.height = (img.width * frame.height) / frame.width;
+      },
     });
     return el("div", {class: "scroll"}, img);
   },
@@ -65,7 +69,7 @@ const RENDER = {
         const weight = mean(i, j);
         return {share: weight / top, title: `${rows[i]} → ${columns[j]}: ${weight.toFixed(3)}`};
       };
-      holder.replaceChildren(heat(rows, columns, "query ↓ key →", read, true));
+      holder.replaceChildren(heat(rows, columns, "query ↓ key →", read, true), note(`darkest: ${top.toFixed(2)}`));
     };
     choose(weights);
     const pick = ({target: {value}}) => choose(value ? [weights[value]] : weights);
@@ -76,8 +80,10 @@ const RENDER = {
     return [el("label", {class: "slide"}, "Head", el("select", {onchange: pick}, options)), holder];
   },
   histogram: ({edges, counts}, _, group, frames) => {
-    const low = Math.min(...frames.map(frame => frame.edges[0])); // the same axis for all groups
-    const span = Math.max(...frames.map(frame => frame.edges.at(-1))) - low;
+    if (!counts.length) return null; // no value is finite
+    const drawn = frames.filter(frame => frame.counts.length);
+    const low = Math.min(...drawn.map(frame => frame.edges[0])); // the same axis for all groups
+    const span = Math.max(...drawn.map(frame => frame.edges.at(-1))) - low;
     const X = value => 8 + ((value - low) / span) * 384;
     const heights = counts.map((number, i) => number / (edges[i + 1] - edges[i]));
     const unit = 100 / (Math.max(...heights) || 1);
@@ -93,6 +99,7 @@ const RENDER = {
   },
 };
 function quantile({edges, counts, min, max}, share) {
+  if (!counts.length) return null;
   let left = share * sum(counts);
   const i = counts.findIndex(number => number && (left -= number) <= 1e-9);
   const value = i < 0 ? edges.at(-1) : edges[i + 1] + (left / counts[i]) * (edges[i + 1] - edges[i]);
