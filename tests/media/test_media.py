@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loguru import logger
 from PIL import Image
 
 from alchemy.media.encode import MAX_ROWS, MAX_TEXT
@@ -34,14 +33,6 @@ class Logging(LogsMedia):
 @pytest.fixture
 def file(tmp_path: Path) -> MediaFile:
     return MediaFile(tmp_path)
-
-
-@pytest.fixture
-def logs() -> Iterator[list[str]]:
-    messages: list[str] = []
-    sink = logger.add(lambda message: messages.append(message.record["message"]), level="WARNING")
-    yield messages
-    logger.remove(sink)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loguru import logger
 from PIL import Image
 
 from alchemy.media.encode import encode_histogram, encode_images
@@ -29,14 +27,6 @@ class Logging(LogsMedia):
 
     def media_moment(self, update: int | None) -> Moment:
         return Moment(update or 0, 0, 0.0)
-
-
-@pytest.fixture
-def logs() -> Iterator[list[str]]:
-    messages: list[str] = []
-    sink = logger.add(lambda message: messages.append(message.record["message"]), level="WARNING")
-    yield messages
-    logger.remove(sink)
 
 
 @pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, torch.finfo(torch.bfloat16).min, -1e37])
