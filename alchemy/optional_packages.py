@@ -30,10 +30,11 @@ EXTRAS = {
     "PIL": "image",
     "accelerate": "dist",
     "ctranslate2": "export",
+    "pynvml": "gpu",
     "sqlalchemy": "track",
     "psycopg": "track",
 }
-_PUBLISHED_AS = {"sklearn": "scikit-learn", "PIL": "pillow"}
+_PUBLISHED_AS = {"sklearn": "scikit-learn", "PIL": "pillow", "pynvml": "nvidia-ml-py"}
 _BY_SUFFIX = {".parquet": "pyarrow", ".zst": "zstandard"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from alchemy.errors import AlchemyError
 
 # with less free space, a run would fail within minutes
 MIN_FREE_BYTES = 16 * 2**20
+QUEUE_RECORDS = "ALCHEMY_QUEUE_RECORDS"  # names the file that lists the records of an entry of the queue
 
 
 def make_folder(log_dir: Path, name: str) -> Path:
-    """Create the folder `log_dir/name`; append a number if it already exists."""
+    """Create the folder `log_dir/name`; append a number if it already exists. A run of the queue adds it to a list."""
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(log_dir).free
@@ -23,6 +25,9 @@ def make_folder(log_dir: Path, name: str) -> Path:
                 break
             except FileExistsError:
                 folder = log_dir / f"{name}-{again}"
+        if QUEUE_RECORDS in os.environ:
+            with open(os.environ[QUEUE_RECORDS], "a", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(f"{folder.absolute()}\n")
     except OSError as error:
         raise write_error(log_dir, error) from error
     if free < MIN_FREE_BYTES:

@@ -1,0 +1,160 @@
+"""What an attempt runs, and what becomes of its entry when it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from alchemy.files import open_to_read
+from alchemy.queue.entry import DONE, FAILED, HELD, REMOVED, RUNNING, WAITING, Entry, alchemy_words
+from alchemy.queue.folder import Queue
+from alchemy.queue.keeper import NOT_STARTED
+from alchemy.queue.locked_file import lock, read_status
+from alchemy.records.status import boot_id, is_alive, now, status_of, try_read_info
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds before a retry
+STOPPED = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+NEVER_RETRIED = (2, 126, NOT_STARTED)  # a usage error, and a command that cannot be started
+LOG_TAIL = 8192  # bytes of the log that are searched for the cause of a failure
+HEADER = "=== attempt"
+
+
+class End(NamedTuple):
+    """How an attempt ended; `exit_code` is None if nobody was there to see it."""
+
+    exit_code: int | None
+    ended: str
+    timed_out: bool = False
+    finished: bool = False  # the record says so
+    reason: str = ""
+
+
+def plan_command(entry: Entry, records: list[Path]) -> tuple[str, ...] | None:
+    """Return the command of the next attempt: a run resumes its record; None if there is nothing left to do."""
+    program, words = alchemy_words(entry.argv)
+    if words[:1] != ("run",):
+        return entry.argv
+    for record in reversed(records):
+        info = try_read_info(record)
+        if info.get("kind", "train") != "train" or not info.get("versions") or not (record / "cfg.toml").is_file():
+            continue  # the evaluation of a trained model, or a run that was killed before its training started
+        if is_finished(info) and not {"--test", "--predict"} & set(words):
+            return None
+        return (*program, *words, "--resume", str(record))
+    return entry.argv
+
+
+def is_finished(info: Mapping[str, Any]) -> bool:
+    return info.get("status") == "finished" and not info.get("unsaved")
+
+
+def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
+    """Update a running entry if its attempt has ended; return the updated entry, or None if it is still running.
+
+    `again` puts a stopped entry back into the queue, because the worker itself is stopping.
+    """
+    path, number = queue.path(entry.id, "attempt"), entry.attempts[-1].number
+    end = _read_end(path, number)
+    if end is None:
+        file = lock(path)
+        if file is None:
+            return None
+        with file:  # nobody is left who could write the file, but it may have been written since it was read
+            end = _read_end(path, number) or End(None, now())
+    records = queue.records_of(entry.id)
+    if any(status_of(record) == "running" for record in records):
+        return None  # of several processes, the first was killed, and the others have not noticed yet
+    info = try_read_info(records[-1]) if records else {}
+    is_run = alchemy_words(entry.argv)[1][:1] == ("run",)
+    end = end._replace(finished=is_run and is_finished(info), reason=end.reason or find_cause(queue, entry, info))
+    return queue.update(entry.id, lambda entry: conclude(entry, end, number, again=again))
+
+
+def _read_end(path: Path, number: int) -> End | None:
+    status = read_status(path)
+    if status.get("attempt") != number or "exit_code" not in status:
+        return None
+    return End(status["exit_code"], status["ended"], status.get("timed_out", False), reason=status.get("error", ""))
+
+
+def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Entry:
+    """Return an entry after its attempt has ended."""
+    if entry.state != RUNNING or entry.attempts[-1].number != number:  # somebody else was faster
+        return entry
+    outcome, state = _judge(entry, end, again=again)
+    attempt = replace(entry.attempts[-1], ended=end.ended, exit_code=end.exit_code, outcome=outcome)
+    failures = entry.failures + (outcome == FAILED)
+    pause = min(SHORTEST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE) if outcome == FAILED else 0.0
+    reasons = {DONE: "", "time limit": f"exceeded its time limit of {entry.needs.seconds:g} s", "lost": "was killed"}
+    return replace(
+        entry,
+        state=state,
+        attempts=(*entry.attempts[:-1], attempt),
+        failures=failures,
+        not_before=time.time() + pause if state == WAITING and pause else 0.0,
+        then="",
+        reason=reasons.get(outcome, end.reason),
+    )
+
+
+def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
+    """Return the outcome of an attempt, and the next state of its entry."""
+    if end.exit_code == 0 or (end.exit_code is None and end.finished):
+        return DONE, entry.then if entry.then == REMOVED else DONE
+    if entry.then:
+        return "stopped", entry.then
+    if end.timed_out:
+        return "time limit", FAILED
+    if end.exit_code is None:  # a reboot, or everything was killed: not the fault of the command
+        return "lost", WAITING
+    if end.exit_code in STOPPED:  # by `alchemy stop`, which means it; by a shutdown, which does not
+        return "stopped", WAITING if again or entry.attempts[-1].boot_id != boot_id() else HELD
+    if end.exit_code in NEVER_RETRIED or entry.failures >= entry.retries:
+        return FAILED, FAILED
+    return FAILED, WAITING
+
+
+def find_cause(queue: Queue, entry: Entry, info: Mapping[str, Any]) -> str:
+    """Return the cause of a failure: the reason in the record, or else the last line of the log."""
+    if info.get("status") == "failed" and info.get("reason"):
+        return str(info["reason"])
+    try:
+        with open_to_read(queue.path(entry.id, "log")) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = text.rpartition(HEADER)[2].splitlines()[1:] if HEADER in text else text.splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def stop_entry(queue: Queue, id: int, then: str = HELD) -> Entry:
+    """Stop a running entry: its command gets SIGTERM, and the entry becomes `then` when it has ended.
+
+    A waiting entry becomes `then` at once. Does not wait for the command.
+    """
+
+    def request(entry: Entry) -> Entry:
+        if entry.state == RUNNING:
+            return replace(entry, then=then)
+        return replace(entry, state=then) if entry.state in (WAITING, HELD) or then == REMOVED else entry
+
+    entry = queue.update(id, request)
+    if entry.state == RUNNING:
+        signal_command(queue, entry, signal.SIGTERM)
+        return settle(queue, entry) or entry
+    return entry
+
+
+def signal_command(queue: Queue, entry: Entry, number: int) -> None:
+    """Send a signal to the command of a running entry, but never to another process with its pid."""
+    status = read_status(queue.path(entry.id, "attempt"))
+    if status.get("attempt") == entry.attempts[-1].number and "pid" in status and is_alive(status):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(status["pid"], number)

@@ -1,0 +1,151 @@
+"""The keeper of an attempt: a process that starts a command, waits for it, and writes down how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from alchemy.queue.locked_file import LockedFile
+from alchemy.records.status import now, process_start
+
+GRACE_SECONDS = 60.0  # between SIGTERM and SIGKILL at the time limit: a run saves its state
+NOT_STARTED = 127  # exit code of a command that could not be started, as in a shell
+PR_SET_PDEATHSIG = 1  # option of prctl(2)
+LONGEST_ERROR = 500
+
+
+class Task(NamedTuple):
+    """What a keeper runs."""
+
+    attempt: int
+    argv: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
+    log: Path
+    seconds: float  # time limit; 0 is none
+
+
+class Keeper(NamedTuple):
+    """A running keeper of this process."""
+
+    pid: int
+    ended: int  # handle of a pipe that becomes readable when the keeper ends
+
+    def reap(self) -> None:
+        os.close(self.ended)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def start_keeper(task: Task, file: LockedFile, is_stopped: Callable[[], bool]) -> Keeper:
+    """Fork a keeper, which inherits the lock of the attempt and outlives this process.
+
+    It is forked rather than started, because a new interpreter would take longer than many commands.
+    """
+    reading, writing = os.pipe()
+    with warnings.catch_warnings(action="ignore"):  # the child only makes system calls, even if there are threads
+        pid = os.fork()
+    if pid == 0:
+        try:
+            _keep(task, file, writing, is_stopped)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    return Keeper(pid, reading)
+
+
+def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool]) -> NoReturn:
+    os.setsid()  # Ctrl-C and the end of the terminal do not concern it
+    log = os.open(task.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for handle, source in enumerate((null, log, log)):
+        os.dup2(source, handle)
+    _close_others({0, 1, 2, file.handle, pipe})
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    status: dict[str, object] = {"attempt": task.attempt}
+    try:
+        process = _start(task, file)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a null character in the command
+        text = f"cannot start {task.argv[0]!r} in {task.cwd}: {error}"[:LONGEST_ERROR]
+        os.write(log, f"{text}\n".encode("utf-8", "replace"))
+        status |= {"exit_code": NOT_STARTED, "error": text}
+    else:
+        signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+        file.write({**status, "pid": process.pid, "pid_started": process_start(process.pid)})
+        if is_stopped():  # requested before the pid was known
+            process.terminate()
+        status |= _wait(process, task.seconds)
+    _write_end(file, {**status, "ended": now()})
+    os._exit(0)
+
+
+def _close_others(kept: set[int]) -> None:
+    """Close everything that the worker has open, above all its own locks."""
+    last = 3
+    for handle in sorted(kept - {0, 1, 2}):
+        os.closerange(last, handle)
+        last = handle + 1
+    os.closerange(last, os.sysconf("SC_OPEN_MAX"))
+
+
+def _start(task: Task, file: LockedFile) -> subprocess.Popen[bytes]:
+    keeper = os.getpid()
+
+    def prepare() -> None:
+        if sys.platform == "linux":
+            import ctypes
+
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != keeper:
+                os._exit(128 + signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the worker may ignore them, as under nohup
+            signal.signal(number, signal.SIG_DFL)
+
+    return subprocess.Popen(
+        list(task.argv),
+        cwd=task.cwd,
+        env=dict(task.env),
+        pass_fds=(file.handle,),
+        process_group=0,
+        preexec_fn=prepare,
+    )
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:
+    """Wait for the command, then stop what it has left behind in its process group."""
+    timed_out = False
+    try:
+        process.wait(seconds or None)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        process.terminate()
+        try:
+            process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+    return {"exit_code": process.returncode, "timed_out": timed_out}
+
+
+def _write_end(file: LockedFile, status: Mapping[str, object]) -> None:
+    """Write how the attempt ended; on a full disk, wait for space, since the exit code is known nowhere else."""
+    while True:
+        try:
+            return file.write(status)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                return
+            time.sleep(1)

@@ -1,0 +1,246 @@
+"""The worker of a queue: starts waiting entries while there are free slots."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from alchemy.config.secrets import hide_words
+from alchemy.errors import AlchemyError
+from alchemy.queue.attempts import HEADER, plan_command, settle, signal_command
+from alchemy.queue.devices import CPU, Slots
+from alchemy.queue.entry import DONE, FAILED, HELD, RUNNING, WAITING, Attempt, Entry, is_kept
+from alchemy.queue.folder import Queue
+from alchemy.queue.keeper import Keeper, Task, start_keeper
+from alchemy.queue.locked_file import LockedFile, lock, read_status
+from alchemy.records.create_folder import QUEUE_RECORDS
+from alchemy.records.status import boot_id, is_alive, is_here, now, process_start, status_of
+
+POLL = 0.5  # seconds after which new entries, and the end of runs of an earlier worker, are noticed
+WORKER, DRAIN = "worker", "drain"
+
+
+class WorkerExists(AlchemyError):
+    """Raised if the queue already has a worker."""
+
+
+class Event(NamedTuple):
+    """Something that a worker reports: `kind` is started, ended or problem."""
+
+    kind: str
+    entry: Entry | None = None
+    text: str = ""
+
+
+class Worker:
+    """Start the entries of a queue, or only those of a group:
+
+        with Worker(queue, Slots(2)) as worker:
+            while worker.remaining():
+                worker.step()
+
+    There is one worker per queue. Runs outlive their worker: the next one continues where a killed one stopped.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        slots: Slots | None = None,
+        group: str | None = None,
+        on_event: Callable[[Event], object] = lambda event: None,
+    ) -> None:
+        self.queue, self.slots, self.group = queue, slots or Slots(), group
+        self.stopping = False
+        self._report = on_event
+        self._problems: set[str] = set()
+        self._keepers: dict[int, Keeper] = {}
+        self._stopped: set[int] = set()
+        self._exits = ExitStack()
+
+    def __enter__(self) -> Worker:
+        with self.queue.lock():
+            file = lock(self.queue.folder / WORKER)
+            if file is None:
+                pid = read_status(self.queue.folder / WORKER).get("pid", "unknown")
+                hint = "stop it with `alchemy queue stop`"
+                raise WorkerExists(f"the queue already has a worker, process {pid}", hint=hint)
+            self._exits.enter_context(file)
+            own = {"pid": os.getpid(), "pid_started": process_start(os.getpid())}
+            file.write({**own, "host": socket.gethostname(), "boot_id": boot_id(), "slots": self.slots.count})
+            (self.queue.folder / DRAIN).unlink(missing_ok=True)
+            self.queue.remove_leftovers()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for keeper in self._keepers.values():
+            os.close(keeper.ended)
+        self._keepers.clear()
+        self._exits.close()
+
+    def step(self, timeout: float = POLL) -> bool:
+        """Settle what has ended and start what fits; if there is nothing to do, wait. Return whether anything was done.
+
+        A wait ends when a run ends.
+        """
+        try:
+            done = self._settle_ended()
+            if self.stopping:
+                self._stop_running()
+            elif not self.is_draining:
+                done = self._start_waiting() or done
+        except (AlchemyError, OSError) as error:  # a full disk, for example: tried again at the next step
+            self._report_once(str(error))
+            done = False
+        if not done:
+            select.select([keeper.ended for keeper in self._keepers.values()], [], [], timeout)
+        return done
+
+    def stop(self) -> None:
+        """Start nothing new; the next step stops running entries, which go back into the queue.
+
+        A signal handler may call it.
+        """
+        self.stopping = True
+
+    def _stop_running(self) -> None:
+        for entry in self.running():
+            if entry.id not in self._stopped:
+                self._stopped.add(entry.id)
+                self.queue.update(entry.id, lambda entry: replace(entry, then=entry.then or WAITING))
+                signal_command(self.queue, entry, signal.SIGTERM)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether `alchemy queue stop --after-running` was called."""
+        return (self.queue.folder / DRAIN).exists()
+
+    def running(self) -> list[Entry]:
+        return [entry for entry in self.queue.list(self.group) if entry.state == RUNNING]
+
+    def remaining(self) -> list[Entry]:
+        """Return the entries that are running, or that this worker will start without anybody's help."""
+        entries = self.queue.list()
+        done = {entry.id for entry in entries if entry.state == DONE}
+        found = {entry.id: entry for entry in entries if entry.state == RUNNING and self.group in (None, entry.group)}
+        waiting = [entry for entry in entries if self._is_mine(entry) and not self.slots.explain_misfit(entry.needs)]
+        while more := {e.id: e for e in waiting if e.id not in found and {*e.after} <= done | found.keys()}:
+            found |= more
+        return list(found.values())
+
+    def _is_mine(self, entry: Entry) -> bool:
+        return entry.state == WAITING and entry.on == "local" and self.group in (None, entry.group)
+
+    def _settle_ended(self) -> bool:
+        ready, _, _ = select.select([keeper.ended for keeper in self._keepers.values()], [], [], 0)
+        for id, keeper in list(self._keepers.items()):
+            if keeper.ended in ready:
+                self._keepers.pop(id).reap()
+        done = False
+        for entry in [entry for entry in self.queue.list() if entry.state == RUNNING]:
+            ended = None if entry.id in self._keepers else settle(self.queue, entry, again=self.stopping)
+            if ended is not None:
+                self._report(Event("ended", ended))
+                done = True
+        return done
+
+    def _start_waiting(self) -> bool:
+        """Start entries in order: none overtakes another one that waits for the same kind of device."""
+        entries = {entry.id: entry for entry in self.queue.list()}
+        for name, problem in self.queue.damaged.items():
+            self._report_once(f"ignoring the damaged entry {self.queue.folder / name}: {problem}")
+        running = [entry for entry in entries.values() if entry.state == RUNNING]
+        blocked: set[bool] = set()
+        done = False
+        for entry in entries.values():
+            if not self._is_mine(entry) or entry.not_before > time.time() or find_obstacle(entry, entries):
+                continue
+            if misfit := self.slots.explain_misfit(entry.needs):
+                self._note(entry, misfit)
+                continue
+            kind = self.slots.needs_gpu(entry.needs)
+            devices = self.slots.place(entry.needs, running) if kind not in blocked else ()
+            if not devices:
+                blocked.add(kind)
+            elif started := self._start(entry, devices):
+                running += [started] if started.state == RUNNING else []
+                done = True
+        return done
+
+    def _start(self, entry: Entry, devices: tuple[str, ...]) -> Entry | None:
+        """Start an entry; return None if it has changed, or a process of its last attempt is still running."""
+        queue, records = self.queue, self.queue.records_of(entry.id)
+        if any(status_of(record) == "running" for record in records):
+            return None
+        file = lock(queue.path(entry.id, "attempt"))
+        if file is None:
+            return None
+        with file:
+            argv = plan_command(entry, records)
+            if argv is None:
+                return queue.update(entry.id, lambda entry: replace(entry, state=DONE))
+            number = entry.attempts[-1].number + 1 if entry.attempts else 1
+            file.write({"attempt": number})  # takes the space for the exit code
+            attempt = Attempt(number=number, started=now(), device=devices, boot_id=boot_id())
+            # a retry must use the same number of threads, even if the worker has other slots by then
+            env = {"OMP_NUM_THREADS": str(self.slots.threads), **entry.env} if CPU in devices else entry.env
+            attempts = (*entry.attempts, attempt)
+            running = replace(entry, state=RUNNING, attempts=attempts, env=env, reason="", not_before=0.0)
+            started = queue.update(entry.id, lambda now: running if now == entry else now)
+            if started.state != RUNNING:
+                return None
+            self._keepers[entry.id] = self._fork_keeper(started, argv, file)
+        self._report(Event("started", started))
+        return started
+
+    def _fork_keeper(self, entry: Entry, argv: tuple[str, ...], file: LockedFile) -> Keeper:
+        attempt, log = entry.attempts[-1], self.queue.path(entry.id, "log")
+        with open(log, "a", encoding="utf-8", errors="replace") as out:
+            out.write(f"{HEADER} {attempt.number}, {attempt.started}: {' '.join(hide_words(argv))}\n")
+        kept = {name: value for name, value in os.environ.items() if not is_kept(name)}
+        own = {QUEUE_RECORDS: str(self.queue.path(entry.id, "records")), "PYTHONUNBUFFERED": "1"}
+        env = {**kept, **own, **entry.env, **self.slots.environment(attempt.device)}
+        task = Task(attempt.number, argv, entry.cwd, env, log, entry.needs.seconds)
+        return start_keeper(task, file, lambda: self._is_stopped(entry.id))
+
+    def _is_stopped(self, id: int) -> bool:
+        with suppress(AlchemyError):
+            return bool(self.queue.get(id).then)
+        return False
+
+    def _note(self, entry: Entry, reason: str) -> None:
+        if entry.reason != reason:
+            self._report(Event("problem", entry, reason))
+            self.queue.update(entry.id, lambda entry: replace(entry, reason=reason))
+
+    def _report_once(self, text: str) -> None:
+        if text not in self._problems:
+            self._problems.add(text)
+            self._report(Event("problem", text=text))
+
+
+def find_obstacle(entry: Entry, entries: dict[int, Entry]) -> str:
+    """Return which entry a waiting one has to wait for, or an empty string."""
+    for id in entry.after:
+        if id not in entries:
+            return f"waits for {id}, which was removed"
+        if entries[id].state in (FAILED, HELD):
+            return f"waits for {id}, which {'has failed' if entries[id].state == FAILED else 'is held'}"
+        if entries[id].state != DONE:
+            return f"waits for {id}"
+    return ""
+
+
+def find_worker(queue: Queue) -> dict[str, Any]:
+    """Return the status of the worker of a queue; empty if there is none."""
+    status = read_status(queue.folder / WORKER)
+    return status if "pid" in status and is_here(status) and is_alive(status) else {}
