@@ -54,6 +54,7 @@ COMMANDS = {
     "checkpoint": "list, verify, average and import checkpoints",
     "new": "create a small working project",
     "stop": "stop a running experiment cleanly",
+    "queue": "run experiments one after the other, on all devices of this machine",
     "replay": "rerun one update of a record and inspect it",
     "trust": "trust the configs of records created by others",
     "verify": "check that the guarantees hold for your own records and configs",
@@ -67,7 +68,6 @@ PLANNED = {
     "web": "the dashboard",
     "deploy": "serving a trained model",
     "sweep": "hyperparameter search",
-    "queue": "the run queue",
 }
 
 EXAMPLES = """examples:

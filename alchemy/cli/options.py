@@ -36,6 +36,9 @@ class Parser(argparse.ArgumentParser):
             name = "/".join(action.option_strings) or str(action.metavar or action.dest)
             raise AlchemyError(f"{self.prog}: {value!r} is not a valid {name}", hint=hint)
 
+    def actions(self) -> list[argparse.Action]:
+        return list(self._actions)
+
     def options(self) -> list[str]:
         return [option for action in self._actions for option in action.option_strings]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, add_configs, add_launch, parse_integers
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, Problem
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -20,10 +21,11 @@ EXAMPLES = """examples:
   alchemy run train.toml --seeds 1,2,3 --set optim.lr=1e-3 --background
   alchemy run train.toml --test --predict                  # train, then test and predict with the best weights
   alchemy run train.toml --processes 4                     # train one model on four GPUs
+  alchemy run a.toml b.toml --seeds 1,2,3 --queue          # six runs, one after the other: see 'alchemy queue'
   alchemy run train.toml --fast-dev-run 2                  # smoke test, writes no record"""
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
+def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
     add(
@@ -42,36 +44,29 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--fast-dev-run", type=int, default=0, metavar="N", help="smoke test: run N batches per split and write nothing"
     )
     add("--overfit", type=int, default=0, metavar="N", help="sanity check: train on the same N batches")
-    add("--resume", choices=["auto"], help="resume the latest unfinished record of the same config, if any")
+    text = "resume a record, or with 'auto' the latest unfinished one of the same config, if any"
+    add("--resume", metavar="auto|RECORD", help=text)
     add("--test", action="store_true", help="after training, evaluate the best weights on the test split")
     add("--predict", action="store_true", help="after training, write the predictions of the best weights")
     add("--background", action="store_true", help="detach from the terminal and log to a file")
+    add("--queue", action="store_true", help="add the runs to the queue instead: see 'alchemy queue'")
+    add("--print-command", action="store_true", help="check the config and print the command that runs it")
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.after_training import check_after_training, run_after_training
-    from alchemy.cli.launch import check_documents, check_secrets, raise_on_errors, start_runs
+    from alchemy.cli.after_training import run_after_training
+    from alchemy.cli.launch import start_runs
     from alchemy.cli.problems import print_problems
     from alchemy.cli.summary import exit_code, suggest_next, summarize
-    from alchemy.config.load import expand
-    from alchemy.launch.project_imports import add_to_path
     from alchemy.launch.ranks import start_ranks
 
-    _check_options(args)
-    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
-    documents = expand(args.cfgs, all_variants=args.all, seeds=args.seeds, **options)
-    add_to_path(args.user_dir)
-    check_secrets(documents)
-    problems = check_documents(documents, args)
-    raise_on_errors(problems)
-    verbs = ["test"] * args.test + ["predict"] * args.predict
-    check_after_training(verbs, documents)
-    if args.resume and len(documents) != 1:
-        hint = "pass one config, one variant and one seed"
-        raise AlchemyError("--resume auto supports only one experiment at a time", hint=hint)
-    if args.processes > 1 and (len(documents) != 1 or args.force_mp):
-        hint = "pass one config, one variant and one seed, without --force-mp"
-        raise AlchemyError("--processes supports only one experiment at a time", hint=hint)
+    documents, problems = prepare_runs(args)
+    verbs = _verbs(args)
+    if args.print_command:
+        print(_format_command(args))
+        return 0
+    if args.queue:
+        return _add_to_queue(documents, args)
     if args.background:
         _check_devices(args.device)
         print_problems(problems, sys.stderr)
@@ -91,12 +86,72 @@ def _main(args: argparse.Namespace) -> int:
     return max([code, *(exit_code(result) for result in later.get("predict", {}).values())])
 
 
+def prepare_runs(args: argparse.Namespace) -> tuple[list[Document], list[Problem]]:
+    """Return the config of each run, and warnings; raise all errors before anything is started."""
+    from alchemy.cli.after_training import check_after_training
+    from alchemy.cli.launch import check_documents, check_secrets, raise_on_errors
+    from alchemy.config.load import expand
+    from alchemy.launch.project_imports import add_to_path
+
+    _check_options(args)
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
+    documents = expand(args.cfgs, all_variants=args.all, seeds=args.seeds, **options)
+    add_to_path(args.user_dir)
+    check_secrets(documents)
+    problems = check_documents(documents, args)
+    raise_on_errors(problems)
+    check_after_training(_verbs(args), documents)
+    if args.resume and len(documents) != 1:
+        hint = "pass one config, one variant and one seed"
+        raise AlchemyError("--resume supports only one experiment at a time", hint=hint)
+    if args.processes > 1 and (len(documents) != 1 or args.force_mp):
+        hint = "pass one config, one variant and one seed, without --force-mp"
+        raise AlchemyError("--processes supports only one experiment at a time", hint=hint)
+    return documents, problems
+
+
+def _verbs(args: argparse.Namespace) -> list[str]:
+    """Return what follows the training."""
+    return ["test"] * args.test + ["predict"] * args.predict
+
+
+def _format_command(args: argparse.Namespace) -> str:
+    """Return the command that starts the processes of a run on one machine, for a cluster or a container."""
+    kept = iter(args.words)
+    words = []
+    for word in kept:
+        if word == "--processes":
+            next(kept)
+        elif word != "--print-command" and not word.startswith("--processes="):
+            words.append(word)
+    several = ["torchrun", "--standalone", "--nproc-per-node", str(args.processes)]
+    return shlex.join([*(several if args.processes > 1 else ["python"]), "-m", "alchemy", "run", *words])
+
+
+def _add_to_queue(documents: list[Document], args: argparse.Namespace) -> int:
+    from alchemy.cli.queue_entries import add_entries, list_runs
+    from alchemy.queue import Needs, NewEntry, Queue
+
+    needs = Needs(devices=0 if args.device == [-1] else args.processes)
+    return add_entries(Queue(), [NewEntry(argv=argv, needs=needs) for argv in list_runs(documents, args)])
+
+
 def _resume_latest(document: Document, args: argparse.Namespace) -> list[RunResult] | None:
-    """Resume the latest unfinished record and return its result, or None if there is no such record."""
+    """Resume a record and return its result, or None if there is no unfinished record of the config.
+
+    If a given record has finished, there may be evaluations left to do.
+    """
+    from alchemy.cli.record_names import find_record
     from alchemy.launch.process_group import get_rank_info
+    from alchemy.records.status import status_of
+    from alchemy.result import RunResult
     from alchemy.resuming import find_unfinished, resume
 
-    record = find_unfinished(document)
+    record = find_unfinished(document) if args.resume == "auto" else find_record(args.resume)
+    if record is not None and args.resume != "auto" and status_of(record) == "finished" and _verbs(args):
+        result = RunResult()
+        result.record_dir, result.cfg = record, document
+        return [result]
     if get_rank_info().rank == 0:  # only the main process prints it
         none = "no unfinished record of this config: starting a new run"
         print(f"resuming {record}" if record else none, file=sys.stderr)
@@ -126,7 +181,7 @@ def _check_options(args: argparse.Namespace) -> None:
             "--test and --predict need the weights of a record", hint="leave out --no-file and --fast-dev-run"
         )
     if args.resume and (args.fast_dev_run or args.overfit or not args.file):
-        raise AlchemyError("--resume auto needs a record", hint="leave out --no-file, --fast-dev-run and --overfit")
+        raise AlchemyError("--resume needs a record", hint="leave out --no-file, --fast-dev-run and --overfit")
     if args.background and args.pdb:
         raise AlchemyError("--pdb needs a terminal and cannot be combined with --background")
 
@@ -152,4 +207,4 @@ def _detach(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command(_arguments, _main, EXAMPLES)
+COMMAND = Command(add_run_options, _main, EXAMPLES)

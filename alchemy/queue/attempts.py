@@ -71,8 +71,8 @@ def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
     if any(status_of(record) == "running" for record in records):
         return None  # of several processes, the first was killed, and the others have not noticed yet
     info = try_read_info(records[-1]) if records else {}
-    is_run = alchemy_words(entry.argv)[1][:1] == ("run",)
-    end = end._replace(finished=is_run and is_finished(info), reason=end.reason or find_cause(queue, entry, info))
+    end = end._replace(finished=plan_command(entry, records) is None)
+    end = end._replace(reason=end.reason or find_cause(queue, entry, info))
     return queue.update(entry.id, lambda entry: conclude(entry, end, number, again=again))
 
 
@@ -150,6 +150,12 @@ def stop_entry(queue: Queue, id: int, then: str = HELD) -> Entry:
         signal_command(queue, entry, signal.SIGTERM)
         return settle(queue, entry) or entry
     return entry
+
+
+def is_interrupted(queue: Queue, entry: Entry) -> bool:
+    """Return whether the command of a running entry is gone, but nobody knows how it ended."""
+    status = read_status(queue.path(entry.id, "attempt"))
+    return "exit_code" not in status and not ("pid" in status and is_alive(status))
 
 
 def signal_command(queue: Queue, entry: Entry, number: int) -> None:

@@ -53,6 +53,7 @@ class NewEntry:
     after: tuple[int, ...] = ()
     needs: Needs = Needs()
     retries: int = 0
+    state: str = WAITING  # or held
     note: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,7 +64,6 @@ class Entry(NewEntry):
     id: int
     added: str
     position: float  # entries of equal priority start in this order
-    state: str = WAITING
     attempts: tuple[Attempt, ...] = ()
     failures: int = 0  # failed attempts since it was added or released
     not_before: float = 0.0  # in seconds since 1970: the pause before a retry

@@ -7,7 +7,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -124,6 +124,12 @@ class Worker:
         """Whether `alchemy queue stop --after-running` was called."""
         return (self.queue.folder / DRAIN).exists()
 
+    def has_ended(self, *, until_empty: bool = False) -> bool:
+        """Return whether the worker has been stopped and its runs have ended, or nothing is left to run."""
+        if self.stopping or self.is_draining:
+            return not self.running()
+        return until_empty and not self.remaining()
+
     def running(self) -> list[Entry]:
         return [entry for entry in self.queue.list(self.group) if entry.state == RUNNING]
 
@@ -228,7 +234,7 @@ class Worker:
             self._report(Event("problem", text=text))
 
 
-def find_obstacle(entry: Entry, entries: dict[int, Entry]) -> str:
+def find_obstacle(entry: Entry, entries: Mapping[int, Entry]) -> str:
     """Return which entry a waiting one has to wait for, or an empty string."""
     for id in entry.after:
         if id not in entries:
@@ -238,6 +244,12 @@ def find_obstacle(entry: Entry, entries: dict[int, Entry]) -> str:
         if entries[id].state != DONE:
             return f"waits for {id}"
     return ""
+
+
+def drain(queue: Queue) -> None:
+    """Let the worker of a queue end when its runs have ended."""
+    with queue.lock():
+        (queue.folder / DRAIN).touch()
 
 
 def find_worker(queue: Queue) -> dict[str, Any]:

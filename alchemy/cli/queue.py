@@ -1,0 +1,284 @@
+"""`alchemy queue`: run experiments one after the other, on all devices of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from alchemy.cli.options import Command, Parser, add_devices, add_json, print_json
+from alchemy.errors import AlchemyError, printable
+
+if TYPE_CHECKING:
+    from alchemy.queue import Entry, Needs, Queue
+
+EXAMPLES = """examples:
+  alchemy queue add train.toml --seeds 1,2,3 --retries 2     # three entries
+  alchemy queue add --after 3 -- python evaluate.py          # any command, once entry 3 is done
+  alchemy queue start --background                           # the worker: starts waiting entries on free devices
+  alchemy queue ls
+  alchemy queue move 7 --first
+  alchemy queue hold 2                                       # a running entry saves its state and stops
+  alchemy queue release 2                                    # .. and resumes
+  alchemy queue logs 2 -f"""
+
+ID = "number of an entry, as in `alchemy queue ls`"
+POLL = 0.1  # seconds
+
+
+def _arguments(parser: Parser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, epilog=f"example:\n  alchemy queue {name} {example}")
+
+    _add_needs(add("add", "add runs, or any command after --", "train.toml --seeds 1,2,3 --retries 2"))
+    ls = add("ls", "list the entries that are not done, in the order in which they start", "--all")
+    ls.add_argument("--all", action="store_true", help="also list the entries that are done")
+    add_json(ls)
+    rm = add("rm", "remove entries; their records stay", "3 4")
+    rm.add_argument("ids", nargs="*", type=int, metavar="ID", help=ID)
+    rm.add_argument("--stop", action="store_true", help="stop entries that are running")
+    rm.add_argument("--done", action="store_true", help="remove all entries that are done")
+    hold = add("hold", "keep entries from starting, and stop those that are running", "2")
+    release = add("release", "let entries start that are held, have failed, or wait for others or for a retry", "2")
+    for changing in (hold, release):
+        changing.add_argument("ids", nargs="+", type=int, metavar="ID", help=ID)
+    move = add("move", "change when an entry starts", "7 --first")
+    move.add_argument("id", type=int, metavar="ID", help=ID)
+    where = move.add_mutually_exclusive_group(required=True)
+    where.add_argument("--first", action="store_true", help="before all others, with the highest priority")
+    where.add_argument("--before", type=int, metavar="ID", help="before another entry, with its priority")
+    where.add_argument("--priority", type=int, metavar="N", help="entries with a higher number start first")
+    start = add("start", "start the worker, which runs entries until it is stopped", "--slots 2 --background")
+    add_devices(start, "; may be repeated (default: all GPUs, or the CPU if there are none)")
+    start.add_argument("--slots", type=int, default=1, metavar="N", help="runs that share a device (default: 1)")
+    start.add_argument("--until-empty", action="store_true", help="exit when nothing is left to run; 1 if a run failed")
+    start.add_argument("--background", action="store_true", help="detach from the terminal and log to a file")
+    stop = add("stop", "stop the worker and its runs, which resume when it is started again", "--after-running")
+    stop.add_argument("--after-running", action="store_true", help="let running entries end first")
+    stop.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="wait up to SECONDS for it to end")
+    logs = add("logs", "print the output of an entry", "2 -f")
+    logs.add_argument("id", type=int, metavar="ID", help=ID)
+    logs.add_argument("-f", "--follow", action="store_true", help="continue until the entry has ended")
+
+
+def _add_needs(parser: argparse.ArgumentParser) -> None:
+    from alchemy.cli.run import add_run_options
+
+    add_run_options(parser)
+    add = parser.add_argument
+    add("--priority", type=int, default=0, metavar="N", help="entries with a higher number start first (default: 0)")
+    add("--after", action="append", type=int, default=[], metavar="ID", help="start once ID is done; may be repeated")
+    add("--retries", type=int, default=0, metavar="N", help="start a failed run up to N times again; it resumes")
+    add("--hold", action="store_true", help="let the entries wait for `alchemy queue release`")
+    add("--devices", type=int, default=1, metavar="N", help="GPUs for each entry (default: 1, or --processes)")
+    add("--cpu", action="store_true", help="run on the CPU even if there are GPUs")
+    add("--memory", type=int, default=0, metavar="MB", help="start only on GPUs with this much free memory")
+    add("--minutes", type=float, default=0.0, metavar="N", help="stop a run that takes longer; it has then failed")
+    add("--env", action="append", default=[], metavar="NAME", help="keep this environment variable; may be repeated")
+
+
+def _main(args: argparse.Namespace) -> int:
+    from alchemy.queue import Queue
+
+    actions: dict[str, Callable[[argparse.Namespace, Queue], int]] = {
+        "add": _add,
+        "ls": _ls,
+        "rm": _rm,
+        "hold": _hold,
+        "release": _release,
+        "move": _move,
+        "start": _start,
+        "stop": _stop,
+        "logs": _logs,
+    }
+    return actions[args.action](args, Queue())
+
+
+def _add(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.cli.queue_entries import add_entries, list_runs
+    from alchemy.cli.run import prepare_runs
+    from alchemy.queue import NewEntry, choose_environment
+
+    needs = _choose_needs(args)
+    env = choose_environment(args.env)
+    for name in (name for name in args.env if name not in env):
+        raise AlchemyError(f"--env {name}: there is no such environment variable", hint=f"export {name}=.. first")
+    if "--" in args.words:
+        commands = [tuple(args.words[args.words.index("--") + 1 :])]
+    else:
+        commands = list_runs(prepare_runs(args)[0], args)
+    state = "held" if args.hold else "waiting"
+    more = {"priority": args.priority, "retries": args.retries}
+    return add_entries(
+        queue,
+        [NewEntry(argv=argv, env=env, after=tuple(args.after), needs=needs, state=state, **more) for argv in commands],
+    )
+
+
+def _choose_needs(args: argparse.Namespace) -> Needs:
+    from alchemy.queue import Needs
+
+    for name, number, least in (
+        ("--devices", args.devices, 1),
+        ("--memory", args.memory, 0),
+        ("--minutes", args.minutes, 0),
+        ("--retries", args.retries, 0),
+    ):
+        if number < least:
+            raise AlchemyError(f"{name} must be at least {least}")
+    devices = 0 if args.cpu or args.device == [-1] else max(args.devices, args.processes)
+    return Needs(devices=devices, memory_mb=args.memory, seconds=args.minutes * 60)
+
+
+def _ls(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.cli.queue_entries import COLUMNS, NO_WORKER, to_cells, to_row
+    from alchemy.cli.table_format import print_table
+    from alchemy.queue.worker import find_worker
+
+    entries = {entry.id: entry for entry in queue.list()}
+    for name, problem in queue.damaged.items():
+        print(f"warning: ignoring the damaged entry {queue.folder / name}: {printable(problem)}", file=sys.stderr)
+    done = [entry for entry in entries.values() if entry.state == "done"]
+    rows = [to_row(queue, entry, entries) for entry in entries.values() if args.all or entry.state != "done"]
+    if args.json:
+        print_json(rows)
+        return 0
+    if rows:
+        print_table(COLUMNS, [to_cells(row) for row in rows], wide={"run", "cause"})
+    if done and not args.all:
+        print(f"{len(done)} done; --all lists them")
+    elif not rows:
+        print("the queue is empty; `alchemy queue add` adds runs")
+    if any(entry.state in ("waiting", "running") for entry in entries.values()) and not find_worker(queue):
+        print(NO_WORKER)
+    return 0
+
+
+def _rm(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.queue import stop_entry
+
+    ids = [*args.ids, *(entry.id for entry in queue.list() if args.done and entry.state == "done")]
+    if not ids and not args.done:
+        raise AlchemyError("nothing to remove", hint="pass the numbers of entries, or --done")
+    for entry in [queue.get(id) for id in ids]:  # all errors before the first change
+        if entry.state == "running" and not args.stop:
+            raise AlchemyError(f"entry {entry.id} is running", hint="add --stop to stop it")
+    for id in ids:
+        entry = stop_entry(queue, id, "removed")
+        print(f"removed {id}" if entry.state == "removed" else f"stopping {id}; it is removed when it has ended")
+    return 0
+
+
+def _hold(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.queue import stop_entry
+
+    for entry in [queue.get(id) for id in args.ids]:
+        if entry.state in ("done", "failed"):
+            raise AlchemyError(f"entry {entry.id} is {entry.state}: there is nothing to hold")
+    for id in args.ids:
+        entry = stop_entry(queue, id)
+        print(f"held {id}" if entry.state == "held" else f"stopping {id}; it is held when it has ended")
+    return 0
+
+
+def _release(args: argparse.Namespace, queue: Queue) -> int:
+    for entry in [queue.get(id) for id in args.ids]:
+        if entry.state in ("done", "running"):
+            raise AlchemyError(f"entry {entry.id} is {entry.state}: there is nothing to release")
+
+    def release(entry: Entry) -> Entry:
+        if entry.state in ("done", "running"):
+            return entry
+        return replace(entry, state="waiting", failures=0, not_before=0.0, reason="", after=())
+
+    for id in args.ids:
+        queue.update(id, release)
+        print(f"released {id}")
+    return 0
+
+
+def _move(args: argparse.Namespace, queue: Queue) -> int:
+    entries = [entry for entry in queue.list() if entry.id != args.id]
+    priority, position = args.priority, None
+    if args.first and entries:
+        priority, position = entries[0].priority, entries[0].position - 1
+    elif args.before is not None:
+        target = queue.get(args.before)
+        earlier = [e.position for e in entries if e.priority == target.priority and e.position < target.position]
+        priority = target.priority
+        position = (earlier[-1] + target.position) / 2 if earlier else target.position - 1
+
+    def move(entry: Entry) -> Entry:
+        place = entry.position if position is None else position
+        return replace(entry, position=place, priority=entry.priority if priority is None else priority)
+
+    queue.update(args.id, move)
+    print(f"moved {args.id}")
+    return 0
+
+
+def _start(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.cli.queue_worker import choose_slots, run_worker
+
+    slots = choose_slots(args.slots, args.device)
+    if not args.background:
+        return run_worker(queue, slots, until_empty=args.until_empty)
+    from alchemy.cli.background import launch_detached
+
+    info = launch_detached(["queue", *(word for word in args.words if word != "--background")])
+    print(f"the worker is running in the background with pid {info['pid']}")
+    print(f"log:  {info['log']}")
+    print("stop: alchemy queue stop")
+    return 0
+
+
+def _stop(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.queue.worker import drain, find_worker
+    from alchemy.records.status import is_alive
+
+    status = find_worker(queue)
+    if not status:
+        raise AlchemyError("the queue has no worker", hint="`alchemy queue start` starts one")
+    if args.after_running:
+        drain(queue)
+        print(f"the worker (pid {status['pid']}) ends when its runs have ended")
+    else:
+        os.kill(status["pid"], signal.SIGTERM)
+        print(f"stopping the worker (pid {status['pid']}); its runs close their records at the next step")
+    deadline = time.monotonic() + args.wait
+    while args.wait and is_alive(status):
+        if time.monotonic() > deadline:
+            print(f"still running after {args.wait:g} s")
+            return 1
+        time.sleep(POLL)
+    return 0
+
+
+def _logs(args: argparse.Namespace, queue: Queue) -> int:
+    path = queue.path(args.id, "log")
+    queue.get(args.id)
+    if not path.exists() and not args.follow:
+        print(f"entry {args.id} was never started", file=sys.stderr)
+        return 0
+    place = 0
+    while True:
+        ended = queue.get(args.id).state in ("done", "failed", "held")
+        if path.exists():
+            with open(path, encoding="utf-8", errors="replace") as file:
+                file.seek(place)
+                sys.stdout.write(file.read())
+                place = file.tell()
+            sys.stdout.flush()
+        if ended or not args.follow:
+            return 0
+        time.sleep(POLL)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -1,0 +1,111 @@
+"""Runs as entries of the queue, and entries as lines of a listing."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from alchemy.cli.options import build_parser
+from alchemy.config.secrets import hide_words
+from alchemy.errors import AlchemyError, printable
+from alchemy.index.value_format import format_duration
+from alchemy.queue import Entry, NewEntry, Queue
+from alchemy.queue.attempts import is_interrupted
+from alchemy.queue.entry import RUNNING, WAITING, alchemy_words
+from alchemy.queue.worker import find_obstacle, find_worker
+
+if TYPE_CHECKING:
+    from alchemy.config.tree import Document
+
+# options of `alchemy run` that select several runs, which become one entry each
+SELECTING = ("help", "cfgs", "seeds", "all", "queue", "device")
+# options that an entry cannot have
+REFUSED = ("background", "force_mp", "pdb", "print_command", "resume", "task_per_device")
+COLUMNS = ("id", "state", "priority", "run", "device", "time", "record", "cause")
+NO_WORKER = "no worker is running; `alchemy queue start` starts one"
+
+
+def list_runs(documents: Sequence[Document], args: argparse.Namespace) -> list[tuple[str, ...]]:
+    """Return the command of each run that `alchemy run` would start, one per config, variant and seed."""
+    options = _format_options(args)
+    seeds = [[f"--seeds={seed}"] for seed in args.seeds] or [[]]
+    program = (sys.executable, "-m", "alchemy", "run")
+    return [
+        (*program, document.label, *seeds[place % len(seeds)], *options) for place, document in enumerate(documents)
+    ]
+
+
+def _format_options(args: argparse.Namespace) -> list[str]:
+    """Return the options of `alchemy run` as they were given; raise an error for those that the queue decides."""
+    if args.device and args.device != [-1]:
+        hint = "`alchemy queue start --device N` restricts the worker to some GPUs; --device -1 runs on the CPU"
+        raise AlchemyError("a run in the queue has no --device: the worker chooses a free one", hint=hint)
+    words = ["--device=-1"] if args.device else []
+    for action in build_parser("run").actions():
+        value = action.default if action.dest in SELECTING else vars(args)[action.dest]
+        if value == action.default:
+            continue
+        if action.dest in REFUSED:
+            name = action.option_strings[0]
+            raise AlchemyError(f"a run in the queue has no {name}", hint=f"leave out {name}")
+        if isinstance(value, bool):  # of --file and --no-file, the last one means False
+            words.append(action.option_strings[0 if value else -1])
+        else:
+            words += [f"{action.option_strings[0]}={one}" for one in (value if isinstance(value, list) else [value])]
+    return words
+
+
+def add_entries(queue: Queue, specs: Sequence[NewEntry]) -> int:
+    """Add checked entries to the queue and print their numbers."""
+    for entry in queue.add(specs):
+        print(printable(f"added {entry.id}: {describe(entry)}"))
+    if not find_worker(queue):
+        print(NO_WORKER)
+    return 0
+
+
+def describe(entry: NewEntry) -> str:
+    """Return the command of an entry on one line, without secrets: for a run, what comes after `alchemy run`."""
+    words = alchemy_words(entry.argv)[1]
+    return shlex.join(hide_words(words[1:] if words[:1] == ("run",) else entry.argv))
+
+
+def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str, Any]:
+    """Return an entry for a listing: the stored fields without the environment, and what follows from them."""
+    row = asdict(entry)
+    del row["env"]  # may contain secrets
+    cause = entry.reason
+    if entry.state == WAITING:
+        cause = find_obstacle(entry, entries) or cause
+    elif entry.state == RUNNING and is_interrupted(queue, entry):
+        cause = "was interrupted; a worker starts it again"
+    more = {"records": [str(record) for record in queue.records_of(entry.id)], "seconds": _seconds_of(entry)}
+    return {**row, **more, "argv": hide_words(entry.argv), "run": describe(entry), "cause": cause}
+
+
+def to_cells(row: Mapping[str, Any]) -> list[str]:
+    """Return the cells of the columns for a row."""
+    pause = row["not_before"] - time.time()
+    moment = f"retry in {format_duration(pause)}" if pause > 0 else format_duration(row["seconds"])
+    device = ",".join(row["attempts"][-1]["device"]) if row["state"] == RUNNING else ""
+    record = row["records"][-1].rpartition("/")[2] if row["records"] else ""
+    first = [str(row["id"]), row["state"], str(row["priority"]), row["run"]]
+    return [*first, device, moment, record, first_line(row["cause"])]
+
+
+def first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _seconds_of(entry: Entry) -> float | None:
+    """Return how long an entry has been running, over all attempts; None if it was never started."""
+    parse = datetime.datetime.fromisoformat
+    end = datetime.datetime.now().astimezone()
+    spans = [((parse(one.ended) if one.ended else end) - parse(one.started)).total_seconds() for one in entry.attempts]
+    return max(sum(spans), 0.0) if spans else None
