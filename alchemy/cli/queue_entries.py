@@ -73,7 +73,8 @@ def add_entries(queue: Queue, specs: Sequence[NewEntry]) -> int:
 def describe(entry: NewEntry) -> str:
     """Return the command of an entry on one line, without secrets: for a run, what comes after `alchemy run`."""
     words = alchemy_words(entry.argv)[1]
-    return shlex.join(hide_words(words[1:] if words[:1] == ("run",) else entry.argv))
+    command = shlex.join(hide_words(words[1:] if words[:1] == ("run",) else entry.argv))
+    return " ".join(command.split())
 
 
 def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str, Any]:

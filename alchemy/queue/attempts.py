@@ -71,8 +71,8 @@ def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
     if any(status_of(record) == "running" for record in records):
         return None  # of several processes, the first was killed, and the others have not noticed yet
     info = try_read_info(records[-1]) if records else {}
-    end = end._replace(finished=plan_command(entry, records) is None)
-    end = end._replace(reason=end.reason or find_cause(queue, entry, info))
+    reason = end.reason or find_cause(queue, entry, end.exit_code, info)
+    end = end._replace(finished=plan_command(entry, records) is None, reason=reason)
     return queue.update(entry.id, lambda entry: conclude(entry, end, number, again=again))
 
 
@@ -105,7 +105,7 @@ def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Ent
 
 def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
     """Return the outcome of an attempt, and the next state of its entry."""
-    if end.exit_code == 0 or (end.exit_code is None and end.finished):
+    if end.exit_code == 0 or end.finished:
         return DONE, entry.then if entry.then == REMOVED else DONE
     if entry.then:
         return "stopped", entry.then
@@ -120,18 +120,20 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
     return FAILED, WAITING
 
 
-def find_cause(queue: Queue, entry: Entry, info: Mapping[str, Any]) -> str:
-    """Return the cause of a failure: the reason in the record, or else the last line of the log."""
+def find_cause(queue: Queue, entry: Entry, code: int | None, info: Mapping[str, Any]) -> str:
+    """Return the cause of a failure: the reason in the record, or else the exit code and the last line of the log."""
     if info.get("status") == "failed" and info.get("reason"):
         return str(info["reason"])
+    ending = f"exit code {code}" if code is None or code >= 0 else f"killed by {signal.Signals(-code).name}"
     try:
         with open_to_read(queue.path(entry.id, "log")) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL))
             text = file.read().decode("utf-8", "replace")
     except OSError:
-        return ""
+        return ending
     lines = text.rpartition(HEADER)[2].splitlines()[1:] if HEADER in text else text.splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"{ending}: {last}" if last else ending
 
 
 def stop_entry(queue: Queue, id: int, then: str = HELD) -> Entry:

@@ -82,7 +82,8 @@ def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool
         status |= {"exit_code": NOT_STARTED, "error": text}
     else:
         signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
-        file.write({**status, "pid": process.pid, "pid_started": process_start(process.pid)})
+        command = {"pid": process.pid, "pid_started": process_start(process.pid)}
+        file.write({**status, **command, "keeper": os.getpid()})
         if is_stopped():  # requested before the pid was known
             process.terminate()
         status |= _wait(process, task.seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import signal
 import socket
 import time
@@ -211,7 +212,7 @@ class Worker:
     def _fork_keeper(self, entry: Entry, argv: tuple[str, ...], file: LockedFile) -> Keeper:
         attempt, log = entry.attempts[-1], self.queue.path(entry.id, "log")
         with open(log, "a", encoding="utf-8", errors="replace") as out:
-            out.write(f"{HEADER} {attempt.number}, {attempt.started}: {' '.join(hide_words(argv))}\n")
+            out.write(f"{HEADER} {attempt.number}, {attempt.started}: {shlex.join(hide_words(argv))}\n")
         kept = {name: value for name, value in os.environ.items() if not is_kept(name)}
         own = {QUEUE_RECORDS: str(self.queue.path(entry.id, "records")), "PYTHONUNBUFFERED": "1"}
         env = {**kept, **own, **entry.env, **self.slots.environment(attempt.device)}

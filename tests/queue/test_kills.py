@@ -1,0 +1,71 @@
+"""Kill the worker, the keepers, the commands or everything, at any moment, and look at the entries and the ledger."""
+
+import sys
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from alchemy.queue import NewEntry, Queue
+from tests.queue.worker_process import WorkerProcess, read_ledger, write_programs
+
+VICTIMS = ("worker", "keeper", "command", "all")
+
+
+def check_history(folder, kills, slots):
+    """Run six programs while processes are killed, and check that each was run as promised."""
+    write_programs(folder)
+    queue = Queue(folder / "queue")
+    names = ["p1", "r1", "p2", "r2", "p3", "r3"]
+    plain, run = str(folder / "bin" / "plain.py"), str(folder / "bin" / "alchemy")
+    argv = {"p": (sys.executable, "-IS", plain), "r": (run, "run")}
+    queue.add([NewEntry(argv=(*argv[name[0]], name, "0.03"), cwd=str(folder), retries=99) for name in names])
+    worker = WorkerProcess(queue, slots)
+    for seconds, victim in kills:
+        worker.start()
+        time.sleep(seconds)
+        worker.kill(victim)
+    entries, ledger = worker.finish(), read_ledger(folder)
+    counts = Counter(ledger)
+    # nothing is lost, and nothing ran twice at the same time
+    assert [entry.state for entry in entries] == ["done"] * 6
+    assert not {event for _, event in ledger} & {"twice", "again"}
+    for name, entry in zip(names, entries):
+        outcomes = [attempt.outcome for attempt in entry.attempts]
+        assert [attempt.number for attempt in entry.attempts] == list(range(1, len(outcomes) + 1))
+        assert counts[name, "start"] <= len(outcomes)
+        # what was completed is never run again; a run says so in its record, even if it is killed right after that
+        assert outcomes[-1] == "done" and set(outcomes[:-1]) <= {"lost", "failed"}, name
+        if name.startswith("r"):
+            assert counts[name, "end"] <= 1, name
+            assert counts[name, "record"] <= 1, name  # a retry resumes the record
+    if slots == 1:  # in order: each one is done before the next one starts, except those that wait for a retry
+        firsts = list(dict.fromkeys(name for name, event in ledger if event == "start"))
+        assert sorted(firsts) == sorted(names)
+        if not any("failed" in [attempt.outcome for attempt in entry.attempts] for entry in entries):
+            assert firsts == names
+
+
+def test_a_killed_worker_is_replaced(tmp_path):
+    check_history(tmp_path, [(0.2, "worker"), (0.1, "worker")], slots=2)
+
+
+def test_everything_is_killed(tmp_path):
+    check_history(tmp_path, [(0.2, "all"), (0.15, "all")], slots=1)
+
+
+@pytest.mark.parametrize("victim", ["keeper", "command"])
+def test_a_keeper_or_a_command_is_killed(victim, tmp_path):
+    check_history(tmp_path, [(0.2, victim), (0.05, victim), (0.05, victim)], slots=2)
+
+
+@pytest.mark.slow
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@given(
+    kills=st.lists(st.tuples(st.floats(0, 0.4), st.sampled_from(VICTIMS)), min_size=1, max_size=6),
+    slots=st.integers(1, 3),
+)
+def test_any_history_of_kills(kills, slots, tmp_path_factory):
+    check_history(tmp_path_factory.mktemp("history"), kills, slots)
