@@ -103,7 +103,7 @@ def prepare_runs(args: argparse.Namespace) -> tuple[list[Document], list[Problem
     check_after_training(_verbs(args), documents)
     if args.resume and len(documents) != 1:
         hint = "pass one config, one variant and one seed"
-        raise AlchemyError("--resume supports only one experiment at a time", hint=hint)
+        raise AlchemyError(f"--resume {args.resume} supports only one experiment at a time", hint=hint)
     if args.processes > 1 and (len(documents) != 1 or args.force_mp):
         hint = "pass one config, one variant and one seed, without --force-mp"
         raise AlchemyError("--processes supports only one experiment at a time", hint=hint)
@@ -181,7 +181,9 @@ def _check_options(args: argparse.Namespace) -> None:
             "--test and --predict need the weights of a record", hint="leave out --no-file and --fast-dev-run"
         )
     if args.resume and (args.fast_dev_run or args.overfit or not args.file):
-        raise AlchemyError("--resume needs a record", hint="leave out --no-file, --fast-dev-run and --overfit")
+        raise AlchemyError(
+            f"--resume {args.resume} needs a record", hint="leave out --no-file, --fast-dev-run and --overfit"
+        )
     if args.background and args.pdb:
         raise AlchemyError("--pdb needs a terminal and cannot be combined with --background")
 

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ STOPPED = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SI
 NEVER_RETRIED = (2, 126, NOT_STARTED)  # a usage error, and a command that cannot be started
 LOG_TAIL = 8192  # bytes of the log that are searched for the cause of a failure
 HEADER = "=== attempt"
+LOST = "lost"  # the outcome of an attempt if nobody saw how it ended
 
 
 class End(NamedTuple):
@@ -90,8 +92,11 @@ def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Ent
     outcome, state = _judge(entry, end, again=again)
     attempt = replace(entry.attempts[-1], ended=end.ended, exit_code=end.exit_code, outcome=outcome)
     failures = entry.failures + (outcome == FAILED)
-    pause = min(SHORTEST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE) if outcome == FAILED else 0.0
-    reasons = {DONE: "", "time limit": f"exceeded its time limit of {entry.needs.seconds:g} s", "lost": "was killed"}
+    # the first lost attempt is repeated at once; a command that takes the machine down with it must not do so forever
+    lost = len(list(takewhile(lambda one: one.outcome == LOST, reversed((*entry.attempts[:-1], attempt)))))
+    doublings = {FAILED: failures - 1, LOST: lost - 2}.get(outcome, -1)
+    pause = min(SHORTEST_PAUSE * 2.0**doublings, LONGEST_PAUSE) if doublings >= 0 else 0.0
+    reasons = {DONE: "", "time limit": f"exceeded its time limit of {entry.needs.seconds:g} s", LOST: "was killed"}
     return replace(
         entry,
         state=state,
@@ -112,7 +117,7 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
     if end.timed_out:
         return "time limit", FAILED
     if end.exit_code is None:  # a reboot, or everything was killed: not the fault of the command
-        return "lost", WAITING
+        return LOST, WAITING
     if end.exit_code in STOPPED:  # by `alchemy stop`, which means it; by a shutdown, which does not
         return "stopped", WAITING if again or entry.attempts[-1].boot_id != boot_id() else HELD
     if end.exit_code in NEVER_RETRIED or entry.failures >= entry.retries:

@@ -78,7 +78,7 @@ def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool
         process = _start(task, file)
     except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a null character in the command
         text = f"cannot start {task.argv[0]!r} in {task.cwd}: {error}"[:LONGEST_ERROR]
-        os.write(log, f"{text}\n".encode("utf-8", "replace"))
+        os.write(2, f"{text}\n".encode("utf-8", "replace"))
         status |= {"exit_code": NOT_STARTED, "error": text}
     else:
         signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())

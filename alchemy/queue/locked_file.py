@@ -29,6 +29,10 @@ class LockedFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(self.handle)
 
+    def unlock(self) -> None:
+        """Unlock the file even if a process that inherits the handle has not closed it yet."""
+        fcntl.flock(self.handle, fcntl.LOCK_UN)
+
     def __enter__(self) -> LockedFile:
         return self
 

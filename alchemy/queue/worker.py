@@ -26,6 +26,7 @@ from alchemy.records.create_folder import QUEUE_RECORDS
 from alchemy.records.status import boot_id, is_alive, is_here, now, process_start, status_of
 
 POLL = 0.5  # seconds after which new entries, and the end of runs of an earlier worker, are noticed
+LONGEST_HANDOVER = 2.0  # seconds that the keeper of a killed worker takes to close the lock that it has inherited
 WORKER, DRAIN = "worker", "drain"
 
 
@@ -68,12 +69,8 @@ class Worker:
 
     def __enter__(self) -> Worker:
         with self.queue.lock():
-            file = lock(self.queue.folder / WORKER)
-            if file is None:
-                pid = read_status(self.queue.folder / WORKER).get("pid", "unknown")
-                hint = "stop it with `alchemy queue stop`"
-                raise WorkerExists(f"the queue already has a worker, process {pid}", hint=hint)
-            self._exits.enter_context(file)
+            file = self._exits.enter_context(_lock_worker(self.queue))
+            self._exits.callback(self._leave, file)
             own = {"pid": os.getpid(), "pid_started": process_start(os.getpid())}
             file.write({**own, "host": socket.gethostname(), "boot_id": boot_id(), "slots": self.slots.count})
             (self.queue.folder / DRAIN).unlink(missing_ok=True)
@@ -87,6 +84,11 @@ class Worker:
             os.close(keeper.ended)
         self._keepers.clear()
         self._exits.close()
+
+    def _leave(self, file: LockedFile) -> None:
+        with suppress(OSError):
+            file.write({})
+        file.unlock()
 
     def step(self, timeout: float = POLL) -> bool:
         """Settle what has ended and start what fits; if there is nothing to do, wait. Return whether anything was done.
@@ -233,6 +235,16 @@ class Worker:
         if text not in self._problems:
             self._problems.add(text)
             self._report(Event("problem", text=text))
+
+
+def _lock_worker(queue: Queue) -> LockedFile:
+    deadline = time.monotonic() + LONGEST_HANDOVER
+    while (file := lock(queue.folder / WORKER)) is None:
+        if find_worker(queue) or time.monotonic() > deadline:
+            pid, hint = read_status(queue.folder / WORKER).get("pid"), "stop it with `alchemy queue stop`"
+            raise WorkerExists(f"the queue already has a worker, process {pid}", hint=hint)
+        time.sleep(0.01)
+    return file
 
 
 def find_obstacle(entry: Entry, entries: Mapping[int, Entry]) -> str:

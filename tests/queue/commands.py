@@ -25,7 +25,7 @@ def work(queue: Queue, slots: int | Slots = 1, seconds: float = 20.0, **options)
     with Worker(queue, slots, on_event=events.append, **options) as worker:
         deadline = time.monotonic() + seconds
         while worker.remaining():
-            assert time.monotonic() < deadline, worker.remaining()
+            assert time.monotonic() < deadline, [entry.state for entry in worker.remaining()]
             worker.step(0.05)
     return events
 

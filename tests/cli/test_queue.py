@@ -1,0 +1,230 @@
+"""`alchemy queue`: from a config to its results, and everything that changes an entry."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alchemy.cli import main
+from alchemy.queue import Queue
+from tests.cli.run_command import run
+from tests.queue.commands import add, wait_until
+
+SLEEP = "import time; print('here', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def queue(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Queue()
+
+
+@pytest.fixture
+def worker(queue):
+    """A worker in its own process, with one entry that is running."""
+    add(queue, SLEEP)
+    words = [sys.executable, "-m", "alchemy", "queue", "start"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as process:
+        wait_until(lambda: queue.path(1, "log").exists() and "here" in queue.path(1, "log").read_text())
+        yield process
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def test_one_entry_per_config_variant_and_seed(project, capsys):
+    options = ["--seeds", "1,2", "--set", "optim.lr=1", "--test"]
+    assert run(capsys, "queue", "add", "train.toml", "train.toml#tiny", *options).splitlines() == [
+        "added 1: train.toml --seeds=1 --set=optim.lr=1 --test",
+        "added 2: train.toml --seeds=2 --set=optim.lr=1 --test",
+        "added 3: 'train.toml#tiny' --seeds=1 --set=optim.lr=1 --test",
+        "added 4: 'train.toml#tiny' --seeds=2 --set=optim.lr=1 --test",
+        "no worker is running; `alchemy queue start` starts one",
+    ]
+    assert Queue().get(1).argv[:5] == (sys.executable, "-m", "alchemy", "run", "train.toml")
+
+
+def test_options_of_the_run_are_kept(project, capsys):
+    words = ["--desc", "-a b", "--no-file", "--strict", "--processes", "2", "--overfit", "3"]
+    assert "added 1" in run(capsys, "run", "train.toml", "--queue", *words)
+    expected = {"train.toml", "--desc=-a b", "--no-file", "--strict", "--processes=2", "--overfit=3"}
+    assert set(Queue().get(1).argv[4:]) == expected
+    assert Queue().get(1).needs.devices == 2
+
+
+def test_nothing_is_queued_if_a_config_is_wrong(project, capsys):
+    Path("wrong.toml").write_text(Path("train.toml").read_text().replace("lr =", "lr_ ="))
+    assert "lr_" in run(capsys, "queue", "add", "train.toml", "wrong.toml", code=2)
+    assert Queue().list() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--device", "0"], "a run in the queue has no --device: the worker chooses a free one"),
+        (["--pdb"], "a run in the queue has no --pdb; leave out --pdb"),
+        (["--background"], "a run in the queue has no --background"),
+        (["--resume", "auto"], "a run in the queue has no --resume"),
+        (["--after", "9"], "cannot wait for entry 9: there is none"),
+        (["--env", "NO_SUCH"], "--env NO_SUCH: there is no such environment variable"),
+        (["--devices", "0"], "--devices must be at least 1"),
+        (["--minutes", "-1"], "--minutes must be at least 0"),
+    ],
+)
+def test_options_that_an_entry_cannot_have(project, capsys, words, message):
+    assert message in run(capsys, "queue", "add", "train.toml", *words, code=2)
+    assert Queue().list() == []
+
+
+def test_any_command_with_its_needs(queue, capsys, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "x")
+    needs = ["--cpu", "--memory", "100", "--minutes", "1.5", "--retries", "2", "--priority", "3", "--env", "MY_KEY"]
+    assert "added 1: echo --seeds '中 文'" in run(
+        capsys, "queue", "add", *needs, "--hold", "--", "echo", "--seeds", "中 文"
+    )
+    entry = queue.get(1)
+    assert (entry.argv, entry.state, entry.retries, entry.priority) == (("echo", "--seeds", "中 文"), "held", 2, 3)
+    assert (entry.needs.devices, entry.needs.memory_mb, entry.needs.seconds, entry.env["MY_KEY"]) == (0, 100, 90, "x")
+
+
+def test_secrets_are_hidden_in_listings(queue, capsys):
+    run(capsys, "queue", "add", "--", "train", "--set", "hub.token=abc123", "--api-key", "def456")
+    shown = run(capsys, "queue", "ls") + run(capsys, "queue", "ls", "--json")
+    assert "abc123" not in shown and "def456" not in shown
+    assert queue.get(1).argv[2] == "hub.token=abc123"
+
+
+def test_the_queue_runs_and_says_why_something_failed(queue, capsys):
+    add(queue, "pass")
+    add(queue, "import sys; sys.exit('no such word')", "pass")
+    run(capsys, "queue", "add", "--after", "2", "--", "true")
+    out = run(capsys, "queue", "start", "--until-empty", "--device", "-1", code=1)
+    assert "1 started on cpu: " in out and "1 done" in out
+    assert "2 failed: exit code 1: no such word (log: .alchemy/queue/000002.log)" in out
+    listed = run(capsys, "queue", "ls")
+    assert "exit code 1: no such word" in listed and "waits for 2, which has failed" in listed
+    assert "2 done; --all lists them" in listed and "no worker is running" in listed
+    assert [row["id"] for row in json.loads(run(capsys, "queue", "ls", "--all", "--json"))] == [1, 2, 3, 4]
+    assert run(capsys, "queue", "logs", "2").splitlines()[1:] == ["no such word"]
+
+
+def test_entries_are_held_released_moved_and_removed(queue, capsys):
+    add(queue, *["pass"] * 4)
+    run(capsys, "queue", "hold", "1", "2")
+    run(capsys, "queue", "release", "2")
+    run(capsys, "queue", "move", "4", "--first")
+    run(capsys, "queue", "move", "3", "--before", "2")
+    assert [(entry.id, entry.state) for entry in queue.list()] == [
+        (4, "waiting"), (1, "held"), (3, "waiting"), (2, "waiting")
+    ]  # fmt: skip
+    run(capsys, "queue", "move", "2", "--priority", "1")
+    run(capsys, "queue", "move", "1", "--first")
+    run(capsys, "queue", "rm", "4")
+    assert [(entry.id, entry.priority) for entry in queue.list()] == [(1, 1), (2, 1), (3, 0)]
+
+
+def test_a_failed_entry_is_released_with_all_its_retries(queue, capsys):
+    add(queue, "import os; os._exit(not os.path.exists('fixed'))")
+    run(capsys, "queue", "start", "--until-empty", code=1)
+    Path("fixed").touch()
+    assert run(capsys, "queue", "release", "1") == "released 1\n"
+    run(capsys, "queue", "start", "--until-empty")
+    assert (queue.get(1).state, queue.get(1).failures) == ("done", 0)
+    assert run(capsys, "queue", "rm", "--done") == "removed 1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rm"], "nothing to remove; pass the numbers of entries, or --done"),
+        (["rm", "2"], "there is no entry 2; see `alchemy queue ls --all`"),
+        (["rm", "1", "2"], "there is no entry 2"),
+        (["release", "2"], "there is no entry 2"),
+        (["move", "1", "--before", "2"], "there is no entry 2"),
+        (["logs", "2"], "there is no entry 2"),
+        (["stop"], "the queue has no worker; `alchemy queue start` starts one"),
+        (["start", "--slots", "0"], "--slots must be at least 1"),
+        (["start", "--device", "7"], "no device 7: found 0 GPUs; use --device -1 for the CPU"),
+    ],
+)
+def test_mistakes_are_one_line(queue, capsys, words, message):
+    add(queue, "pass")
+    out = run(capsys, "queue", *words, code=2)
+    assert message in out and len(out.splitlines()) == 1
+    assert [entry.state for entry in queue.list()] == ["waiting"]
+
+
+def test_a_running_entry_is_held_and_resumed(queue, worker, capsys):
+    assert "entry 1 is running; add --stop" in run(capsys, "queue", "rm", "1", code=2)
+    assert "the queue already has a worker" in run(capsys, "queue", "start", code=2)
+    assert "stopping 1; it is held when it has ended" in run(capsys, "queue", "hold", "1")
+    wait_until(lambda: queue.get(1).state == "held")
+    run(capsys, "queue", "release", "1")
+    wait_until(lambda: queue.get(1).state == "running")
+    run(capsys, "queue", "rm", "1", "--stop")
+    wait_until(lambda: queue.list() == [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_worker_and_its_runs(queue, worker, number):
+    worker.send_signal(number)
+    out, _ = worker.communicate(timeout=20)
+    assert worker.returncode == 128 + number
+    assert "1 stopped: killed by SIGTERM: here; starts again" in out
+    assert queue.get(1).state == "waiting"
+
+
+def test_stop_lets_runs_end_if_asked(queue, worker, capsys):
+    add(queue, "pass")
+    assert "ends when its runs have ended" in run(capsys, "queue", "stop", "--after-running")
+    run(capsys, "queue", "hold", "1")
+    assert worker.wait(20) == 0
+    assert [entry.state for entry in queue.list()] == ["held", "waiting"]
+
+
+def test_the_worker_can_be_detached_from_the_terminal(queue, capsys):
+    out = run(capsys, "queue", "start", "--background")
+    log = Path(out.splitlines()[1].removeprefix("log:").strip())
+    wait_until(lambda: "running the queue" in log.read_text())
+    run(capsys, "queue", "stop", "--wait", "20")
+    os.waitpid(int(out.splitlines()[0].split()[-1]), 0)
+
+
+def test_logs_follow_an_entry_until_it_ends(queue, worker, capsys):
+    Path("hold.sh").write_text(f"sleep 0.3; {shlex.quote(sys.executable)} -m alchemy queue hold 1")
+    with subprocess.Popen(["sh", "hold.sh"], stdout=subprocess.DEVNULL):
+        assert run(capsys, "queue", "logs", "1", "-f").splitlines()[1:] == ["here"]
+
+
+def test_a_damaged_entry_is_one_warning(queue, capsys):
+    add(queue, "pass", "pass")
+    queue.path(1).write_text("{")
+    assert main(["queue", "ls"]) == 0
+    out, err = capsys.readouterr()
+    assert "000001.json" in err and len(err.splitlines()) == 1
+    assert out.splitlines()[1].startswith("2 ")
+
+
+def test_an_empty_queue(queue, capsys):
+    assert run(capsys, "queue", "ls") == "the queue is empty; `alchemy queue add` adds runs\n"
+    assert run(capsys, "queue", "start", "--until-empty").startswith("running the queue .alchemy/queue on the CPU")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (
+            ["--processes", "2", "--strict"],
+            "torchrun --standalone --nproc-per-node 2 -m alchemy run train.toml --strict",
+        ),
+        (["--processes=2"], "torchrun --standalone --nproc-per-node 2 -m alchemy run train.toml"),
+        (["--desc", "a b"], "python -m alchemy run train.toml --desc 'a b'"),
+    ],
+)
+def test_the_command_of_a_run_is_printed(project, capsys, words, command):
+    assert run(capsys, "run", "train.toml", "--print-command", *words) == f"{command}\n"

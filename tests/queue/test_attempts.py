@@ -1,0 +1,132 @@
+"""What an attempt runs, and what becomes of its entry: resumed, retried, held, or done."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from alchemy.queue import Attempt, Entry, Needs, Worker, stop_entry
+from alchemy.queue.attempts import End, conclude, plan_command
+from alchemy.records import Record
+from alchemy.records.status import boot_id
+from tests.queue.commands import add, work
+
+RUN = ("python", "-m", "alchemy", "run", "a.toml", "--user-dir=src")
+
+
+def started(**fields):
+    attempt = Attempt(number=1, started="", device=("cpu",), boot_id=boot_id())
+    values = {"argv": RUN, "cwd": "", "env": {}, "id": 1, "added": "", "position": 1.0, "attempts": (attempt,)}
+    return Entry(**{**values, "state": "running", **fields})
+
+
+def make_record(folder, status, **fields):
+    record = Record.create(folder, name="x", tag="x", files={"cfg.toml": ""}, **{"versions": {"torch": "2"}, **fields})
+    record.finish(status)
+    return record.path
+
+
+@pytest.mark.parametrize(
+    ("end", "fields", "outcome", "state"),
+    [
+        (End(0, ""), {}, "done", "done"),
+        (End(0, ""), {"then": "held"}, "done", "done"),
+        (End(0, ""), {"then": "removed"}, "done", "removed"),
+        (End(1, ""), {}, "failed", "failed"),
+        (End(1, ""), {"retries": 1}, "failed", "waiting"),
+        (End(1, ""), {"retries": 1, "failures": 1}, "failed", "failed"),
+        (End(2, ""), {"retries": 1}, "failed", "failed"),
+        (End(-9, ""), {"retries": 1}, "failed", "waiting"),
+        (End(-9, "", finished=True), {}, "done", "done"),
+        (End(143, ""), {}, "stopped", "held"),
+        (End(143, ""), {"then": "waiting"}, "stopped", "waiting"),
+        (End(130, ""), {"then": "held"}, "stopped", "held"),
+        (End(143, "", timed_out=True), {"retries": 1}, "time limit", "failed"),
+        (End(None, ""), {}, "lost", "waiting"),
+        (End(None, ""), {"then": "held"}, "stopped", "held"),
+        (End(None, "", finished=True), {}, "done", "done"),
+    ],
+)
+def test_what_becomes_of_an_entry(end, fields, outcome, state):
+    entry = conclude(started(**fields), end, 1)
+    assert (entry.attempts[-1].outcome, entry.state, entry.then) == (outcome, state, "")
+
+
+def test_a_run_that_a_shutdown_has_stopped_goes_back_into_the_queue():
+    entry = started()
+    before = replace(entry, attempts=(replace(entry.attempts[0], boot_id="before"),))
+    assert conclude(before, End(143, ""), 1).state == "waiting"
+
+
+def test_an_attempt_is_concluded_once():
+    entry = started(state="waiting")
+    assert conclude(entry, End(1, ""), 1) is entry
+    assert conclude(started(), End(1, ""), 2) == started()
+
+
+def test_pauses_grow_if_an_attempt_fails_or_is_lost_again_and_again(monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    pauses = []
+    for code in (1, None):
+        entry = started(retries=99)
+        for number in range(1, 5):
+            entry = conclude(entry, End(code, ""), number)
+            pauses.append(entry.not_before)
+            again = Attempt(number=number + 1, started="", device=("cpu",))
+            entry = replace(entry, state="running", attempts=(*entry.attempts, again))
+    assert pauses == [10, 20, 40, 80, 0, 10, 20, 40]
+
+
+@pytest.mark.parametrize("status", ["failed", "stopped", "killed"])
+def test_a_retry_resumes_the_record(tmp_path, status):
+    record = make_record(tmp_path, status)
+    assert plan_command(started(), [record]) == (*RUN, "--resume", str(record))
+
+
+def test_a_finished_record_is_never_run_again(tmp_path):
+    record = make_record(tmp_path, "finished")
+    assert plan_command(started(), [record]) is None
+    testing = (*RUN, "--test")
+    assert plan_command(started(argv=testing), [record]) == (*testing, "--resume", str(record))
+
+
+def test_other_records_are_not_resumed(tmp_path):
+    """Those of evaluations, of runs that were killed before they trained, and damaged ones."""
+    early = make_record(tmp_path / "1", "failed", versions={})
+    test = make_record(tmp_path / "2", "failed", kind="test")
+    damaged = make_record(tmp_path / "3", "failed")
+    (damaged / "record.json").write_text("{")
+    assert plan_command(started(), [early, test, damaged]) == RUN
+    assert plan_command(started(argv=("python", "x.py")), [make_record(tmp_path / "4", "failed")]) == ("python", "x.py")
+
+
+def test_the_cause_is_that_of_the_record(queue, tmp_path):
+    info = json.loads((make_record(tmp_path, "failed") / "record.json").read_text())
+    (tmp_path / "x" / "record.json").write_text(json.dumps(info | {"reason": "ValueError: no such word"}))
+    add(queue, f"import os; open(os.environ['ALCHEMY_QUEUE_RECORDS'], 'a').write({str(tmp_path / 'x')!r}); os._exit(1)")
+    work(queue)
+    assert queue.get(1).reason == "ValueError: no such word"
+    assert queue.records_of(1) == [tmp_path / "x"]
+
+
+def test_holding_a_running_entry_stops_it(queue):
+    add(queue, "import time; print(1, flush=True); time.sleep(60)")
+    with Worker(queue) as worker:
+        worker.step()
+        stop_entry(queue, 1)  # perhaps before its command has been started
+        while worker.running():
+            worker.step(0.02)
+    assert (queue.get(1).state, queue.get(1).attempts[-1].outcome) == ("held", "stopped")
+
+
+def test_holding_an_entry_whose_processes_are_gone_needs_no_worker(queue):
+    add(queue, "pass")
+    queue.update(1, lambda entry: replace(started(), argv=entry.argv))
+    assert stop_entry(queue, 1).state == "held"
+
+
+def test_a_waiting_entry_is_held_or_removed_at_once(queue):
+    add(queue, "pass", "pass", needs=Needs())
+    assert stop_entry(queue, 1).state == "held"
+    stop_entry(queue, 2, "removed")
+    assert [entry.id for entry in queue.list()] == [1]
