@@ -23,9 +23,7 @@ EXAMPLES = """examples:
   alchemy queue start --background                           # the worker: starts waiting entries on free devices
   alchemy queue ls
   alchemy queue move 7 --first
-  alchemy queue hold 2                                       # a running entry saves its state and stops
-  alchemy queue release 2                                    # .. and resumes
-  alchemy queue logs 2 -f"""
+  alchemy queue hold 2                                       # a running entry saves its state and stops"""
 
 ID = "number of an entry, as in `alchemy queue ls`"
 POLL = 0.1  # seconds

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   alchemy run train.toml --desc "does warm-up help?"
   alchemy run train.toml#small train.toml#large --device 0 --device 1
-  alchemy run train.toml --seeds 1,2,3 --set optim.lr=1e-3 --background
+  alchemy run train.toml --seeds 1,2,3 --set optim.lr=1e-3 --queue
   alchemy run train.toml --test --predict                  # train, then test and predict with the best weights
   alchemy run train.toml --processes 4                     # train one model on four GPUs
-  alchemy run a.toml b.toml --seeds 1,2,3 --queue          # six runs, one after the other: see 'alchemy queue'
   alchemy run train.toml --fast-dev-run 2                  # smoke test, writes no record"""
 
 

@@ -15,6 +15,7 @@ from alchemy.queue import Queue
 from tests.cli.run_command import run
 from tests.queue.commands import add, wait_until
 
+TORCHRUN = "torchrun --standalone --nproc-per-node 2"
 SLEEP = "import time; print('here', flush=True); time.sleep(60)"
 
 
@@ -218,11 +219,8 @@ def test_an_empty_queue(queue, capsys):
 @pytest.mark.parametrize(
     ("words", "command"),
     [
-        (
-            ["--processes", "2", "--strict"],
-            "torchrun --standalone --nproc-per-node 2 -m alchemy run train.toml --strict",
-        ),
-        (["--processes=2"], "torchrun --standalone --nproc-per-node 2 -m alchemy run train.toml"),
+        (["--processes", "2", "--strict"], f"{TORCHRUN} -m alchemy run train.toml --strict"),
+        (["--processes=2"], f"{TORCHRUN} -m alchemy run train.toml"),
         (["--desc", "a b"], "python -m alchemy run train.toml --desc 'a b'"),
     ],
 )
