@@ -8,7 +8,6 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import build_parser
@@ -79,7 +78,7 @@ def describe(entry: NewEntry) -> str:
 
 def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str, Any]:
     """Return an entry for a listing: the stored fields without the environment, and what follows from them."""
-    row = asdict(entry)
+    row = {**vars(entry), "needs": vars(entry.needs), "attempts": [vars(attempt) for attempt in entry.attempts]}
     del row["env"]  # may contain secrets
     cause = entry.reason
     if entry.state == WAITING:

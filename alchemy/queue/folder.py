@@ -22,7 +22,7 @@ OLD_SECONDS = 3600  # age of temporary files that killed writers have left behin
 # inside the class, `list` is a method
 _Entries = list[Entry]
 _Paths = list[Path]
-_Names = list[str]
+_Files = list[os.DirEntry[str]]
 _Signature = tuple[int, int, int]
 
 
@@ -47,7 +47,7 @@ class Queue:
         """Add entries at the end; all of them or, if there is an error, none."""
         added: list[Entry] = []
         with self.lock():
-            known = {int(name[:-5]) for name in self._names()}
+            known = {int(file.name[:-5]) for file in self._scan()}
             for id in sorted({id for spec in specs for id in spec.after} - known):
                 raise AlchemyError(f"cannot wait for entry {id}: there is none", hint="see `alchemy queue ls --all`")
             first = max([self._last_id(), *known]) + 1
@@ -67,9 +67,9 @@ class Queue:
         """Return all entries, or those of a group, in the order in which they start; reads only changed files."""
         self.damaged.clear()
         found: list[Entry] = []
-        for name in self._names():
+        for file in self._scan():
             with contextlib.suppress(FileNotFoundError):  # it was removed in the meantime
-                entry = self._load(name)
+                entry = self._load(file.name, file.stat())
                 if entry is not None and group in (None, entry.group):
                     found.append(entry)
         return sorted(found, key=lambda entry: entry.order)
@@ -77,7 +77,7 @@ class Queue:
     def get(self, id: int) -> Entry:
         """Return one entry; raise an error if there is none, or if its file is damaged."""
         try:
-            entry = self._load(self.path(id).name)
+            entry = self._load(self.path(id).name, os.stat(self.path(id)))
         except FileNotFoundError:
             raise AlchemyError(f"there is no entry {id}", hint="see `alchemy queue ls --all`") from None
         if entry is None:
@@ -127,14 +127,14 @@ class Queue:
                 if time.time() - path.stat().st_mtime > OLD_SECONDS:
                     path.unlink()
 
-    def _names(self) -> _Names:
+    def _scan(self) -> _Files:
         try:
-            return [name for name in os.listdir(self.folder) if name.endswith(".json") and name[:-5].isdecimal()]
+            with os.scandir(self.folder) as files:
+                return [file for file in files if file.name.endswith(".json") and file.name[:-5].isdecimal()]
         except FileNotFoundError:
             return []
 
-    def _load(self, name: str) -> Entry | None:
-        info = os.stat(self.folder / name)
+    def _load(self, name: str, info: os.stat_result) -> Entry | None:
         signature = (info.st_ino, info.st_mtime_ns, info.st_size)
         known = self._read.get(name)
         if known is not None and known[0] == signature:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import signal
@@ -93,21 +94,18 @@ def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool
 
 def _close_others(kept: set[int]) -> None:
     """Close everything that the worker has open, above all its own locks."""
-    last = 3
-    for handle in sorted(kept - {0, 1, 2}):
-        os.closerange(last, handle)
-        last = handle + 1
-    os.closerange(last, os.sysconf("SC_OPEN_MAX"))
+    for handle in [int(name) for name in os.listdir("/dev/fd")]:
+        if handle not in kept:
+            with contextlib.suppress(OSError):  # the handle of the listing itself
+                os.close(handle)
 
 
 def _start(task: Task, file: LockedFile) -> subprocess.Popen[bytes]:
-    keeper = os.getpid()
+    keeper, libc = os.getpid(), ctypes.CDLL(None)
 
     def prepare() -> None:
         if sys.platform == "linux":
-            import ctypes
-
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != keeper:
                 os._exit(128 + signal.SIGTERM)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the worker may ignore them, as under nohup

@@ -96,11 +96,12 @@ class Worker:
         A wait ends when a run ends.
         """
         try:
-            done = self._settle_ended()
+            entries = self.queue.list()
+            done = self._settle_ended(entries)
             if self.stopping:
                 self._stop_running()
             elif not self.is_draining:
-                done = self._start_waiting() or done
+                done = self._start_waiting(self.queue.list() if done else entries) or done
         except (AlchemyError, OSError) as error:  # a full disk, for example: tried again at the next step
             self._report_once(str(error))
             done = False
@@ -149,22 +150,22 @@ class Worker:
     def _is_mine(self, entry: Entry) -> bool:
         return entry.state == WAITING and entry.on == "local" and self.group in (None, entry.group)
 
-    def _settle_ended(self) -> bool:
+    def _settle_ended(self, entries: list[Entry]) -> bool:
         ready, _, _ = select.select([keeper.ended for keeper in self._keepers.values()], [], [], 0)
         for id, keeper in list(self._keepers.items()):
             if keeper.ended in ready:
                 self._keepers.pop(id).reap()
         done = False
-        for entry in [entry for entry in self.queue.list() if entry.state == RUNNING]:
+        for entry in [entry for entry in entries if entry.state == RUNNING]:
             ended = None if entry.id in self._keepers else settle(self.queue, entry, again=self.stopping)
             if ended is not None:
                 self._report(Event("ended", ended))
                 done = True
         return done
 
-    def _start_waiting(self) -> bool:
+    def _start_waiting(self, listed: list[Entry]) -> bool:
         """Start entries in order: none overtakes another one that waits for the same kind of device."""
-        entries = {entry.id: entry for entry in self.queue.list()}
+        entries = {entry.id: entry for entry in listed}
         for name, problem in self.queue.damaged.items():
             self._report_once(f"ignoring the damaged entry {self.queue.folder / name}: {problem}")
         running = [entry for entry in entries.values() if entry.state == RUNNING]
