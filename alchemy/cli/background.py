@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,17 @@ def stop_detached(pid: int) -> dict[str, Any]:
             os.kill(pid, signal.SIGTERM)
             return dict(info)
     raise AlchemyError(f"no background run with pid {pid} in this project", hint="pass the path of its record")
+
+
+def wait_for_exit(info: Mapping[str, Any], seconds: float) -> int:
+    """Wait up to some seconds for a process to end; return the exit code of the command that stops it."""
+    deadline = time.monotonic() + seconds
+    while seconds and is_alive(info):
+        if time.monotonic() > deadline:
+            print(f"still running after {seconds:g} s")
+            return 1
+        time.sleep(0.05)
+    return 0
 
 
 def scratch_folder() -> Path:

@@ -238,8 +238,8 @@ def _start(args: argparse.Namespace, queue: Queue) -> int:
 
 
 def _stop(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.cli.background import wait_for_exit
     from alchemy.queue.worker import drain, find_worker
-    from alchemy.records.status import is_alive
 
     status = find_worker(queue)
     if not status:
@@ -250,13 +250,7 @@ def _stop(args: argparse.Namespace, queue: Queue) -> int:
     else:
         os.kill(status["pid"], signal.SIGTERM)
         print(f"stopping the worker (pid {status['pid']}); its runs close their records at the next step")
-    deadline = time.monotonic() + args.wait
-    while args.wait and is_alive(status):
-        if time.monotonic() > deadline:
-            print(f"still running after {args.wait:g} s")
-            return 1
-        time.sleep(POLL)
-    return 0
+    return wait_for_exit(status, args.wait)
 
 
 def _logs(args: argparse.Namespace, queue: Queue) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 
 from alchemy.cli.options import Command, check_record_name
 from alchemy.cli.record_names import RECORD, find_record
@@ -25,7 +24,6 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.cli import background
     from alchemy.records import newest
     from alchemy.records.folder import stop
-    from alchemy.records.status import is_alive
 
     if args.record.isdecimal():
         info = background.stop_detached(int(args.record))
@@ -33,13 +31,7 @@ def _main(args: argparse.Namespace) -> int:
         info = stop(newest(status="running") if args.record == "latest" else find_record(args.record))
     name = info.get("id") or info.get("log")
     print(f"stopping {name} (pid {info['pid']}); it closes its record at the next step")
-    deadline = time.monotonic() + args.wait
-    while args.wait and is_alive(info):
-        if time.monotonic() > deadline:
-            print(f"still running after {args.wait:g} s")
-            return 1
-        time.sleep(0.05)
-    return 0
+    return background.wait_for_exit(info, args.wait)
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)
