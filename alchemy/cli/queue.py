@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import time
@@ -108,16 +109,31 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
     env = choose_environment(args.env)
     for name in (name for name in args.env if name not in env):
         raise AlchemyError(f"--env {name}: there is no such environment variable", hint=f"export {name}=.. first")
-    if "--" in args.words:
-        commands = [tuple(args.words[args.words.index("--") + 1 :])]
-    else:
-        commands = list_runs(prepare_runs(args)[0], args)
+    commands = [_check_command(args)] if "--" in args.words else list_runs(prepare_runs(args)[0], args)
     state = "held" if args.hold else "waiting"
     more = {"priority": args.priority, "retries": args.retries}
     return add_entries(
         queue,
         [NewEntry(argv=argv, env=env, after=tuple(args.after), needs=needs, state=state, **more) for argv in commands],
     )
+
+
+def _check_command(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the words after `--`; raise an error if there is anything that belongs to an `alchemy run`."""
+    from alchemy.cli.queue_entries import format_options
+    from alchemy.queue.entry import alchemy_words
+
+    command = tuple(args.words[args.words.index("--") + 1 :])
+    if len(args.cfgs) > len(command):
+        raise AlchemyError("expected configs or a command after --, got both", hint="add them one after the other")
+    for option in format_options(args):
+        raise AlchemyError(
+            f"{option} is an option of `alchemy run`, not of a command", hint="write it after the command"
+        )
+    if alchemy_words(command)[1][:1] == ("run",):
+        hint = f"write: alchemy queue add {shlex.join(alchemy_words(command)[1][1:])}"
+        raise AlchemyError("`alchemy run` cannot be added as a command: it could not be resumed", hint=hint)
+    return command
 
 
 def _choose_needs(args: argparse.Namespace) -> Needs:
@@ -144,7 +160,9 @@ def _ls(args: argparse.Namespace, queue: Queue) -> int:
     for name, problem in queue.damaged.items():
         print(f"warning: ignoring the damaged entry {queue.folder / name}: {printable(problem)}", file=sys.stderr)
     done = [entry for entry in entries.values() if entry.state == "done"]
-    rows = [to_row(queue, entry, entries) for entry in entries.values() if args.all or entry.state != "done"]
+    worker = find_worker(queue)
+    shown = [entry for entry in entries.values() if args.all or entry.state != "done"]
+    rows = [to_row(queue, entry, entries, bool(worker)) for entry in shown]
     if args.json:
         print_json(rows)
         return 0
@@ -154,7 +172,7 @@ def _ls(args: argparse.Namespace, queue: Queue) -> int:
         print(f"{len(done)} done; --all lists them")
     elif not rows:
         print("the queue is empty; `alchemy queue add` adds runs")
-    if any(entry.state in ("waiting", "running") for entry in entries.values()) and not find_worker(queue):
+    if any(entry.state in ("waiting", "running") for entry in entries.values()) and not worker:
         print(NO_WORKER)
     return 0
 
@@ -203,7 +221,7 @@ def _release(args: argparse.Namespace, queue: Queue) -> int:
 
 
 def _move(args: argparse.Namespace, queue: Queue) -> int:
-    entries = [entry for entry in queue.list() if entry.id != args.id]
+    entries = [entry for entry in queue.list() if entry.id != args.id and entry.state in ("waiting", "held")]
     priority, position = args.priority, None
     if args.first and entries:
         priority, position = entries[0].priority, entries[0].position - 1

@@ -32,7 +32,7 @@ NO_WORKER = "no worker is running; `alchemy queue start` starts one"
 
 def list_runs(documents: Sequence[Document], args: argparse.Namespace) -> list[tuple[str, ...]]:
     """Return the command of each run that `alchemy run` would start, one per config, variant and seed."""
-    options = _format_options(args)
+    options = format_options(args)
     seeds = [[f"--seeds={seed}"] for seed in args.seeds] or [[]]
     program = (sys.executable, "-m", "alchemy", "run")
     return [
@@ -40,7 +40,7 @@ def list_runs(documents: Sequence[Document], args: argparse.Namespace) -> list[t
     ]
 
 
-def _format_options(args: argparse.Namespace) -> list[str]:
+def format_options(args: argparse.Namespace) -> list[str]:
     """Return the options of `alchemy run` as they were given; raise an error for those that the queue decides."""
     if args.device and args.device != [-1]:
         hint = "`alchemy queue start --device N` restricts the worker to some GPUs; --device -1 runs on the CPU"
@@ -76,14 +76,14 @@ def describe(entry: NewEntry) -> str:
     return " ".join(command.split())
 
 
-def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str, Any]:
+def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry], has_worker: bool) -> dict[str, Any]:
     """Return an entry for a listing: the stored fields without the environment, and what follows from them."""
     row = {**vars(entry), "needs": vars(entry.needs), "attempts": [vars(attempt) for attempt in entry.attempts]}
     del row["env"]  # may contain secrets
     cause = entry.reason
     if entry.state == WAITING:
         cause = find_obstacle(entry, entries) or cause
-    elif entry.state == RUNNING and is_interrupted(queue, entry):
+    elif entry.state == RUNNING and not has_worker and is_interrupted(queue, entry):
         cause = "was interrupted; a worker starts it again"
     more = {"records": [str(record) for record in queue.records_of(entry.id)], "seconds": _seconds_of(entry)}
     return {**row, **more, "argv": hide_words(entry.argv), "run": describe(entry), "cause": cause}

@@ -13,7 +13,7 @@ from alchemy.index.value_format import format_duration
 from alchemy.launch.signals import handle_signals
 from alchemy.queue import Entry, Event, Queue, Slots, Worker
 from alchemy.queue.devices import find_gpus
-from alchemy.queue.entry import FAILED
+from alchemy.queue.entry import DONE, FAILED
 
 
 def choose_slots(count: int, devices: Sequence[int] | None) -> Slots:
@@ -70,7 +70,7 @@ def _print_event(queue: Queue, event: Event) -> None:
 def _describe_end(queue: Queue, entry: Entry) -> str:
     """Return what has become of an entry; the cause of a failure, at once."""
     outcome = entry.attempts[-1].outcome
-    if outcome == "done":
+    if entry.state == DONE:
         return "done"
     text = f"{outcome}: {first_line(entry.reason)}" if entry.reason else outcome
     pause = entry.not_before - time.time()

@@ -82,7 +82,9 @@ def _read_end(path: Path, number: int) -> End | None:
     status = read_status(path)
     if status.get("attempt") != number or "exit_code" not in status:
         return None
-    return End(status["exit_code"], status["ended"], status.get("timed_out", False), reason=status.get("error", ""))
+    return End(
+        status["exit_code"], status.get("ended", now()), status.get("timed_out", False), reason=status.get("error", "")
+    )
 
 
 def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Entry:
@@ -129,7 +131,8 @@ def find_cause(queue: Queue, entry: Entry, code: int | None, info: Mapping[str, 
     """Return the cause of a failure: the reason in the record, or else the exit code and the last line of the log."""
     if info.get("status") == "failed" and info.get("reason"):
         return str(info["reason"])
-    ending = f"exit code {code}" if code is None or code >= 0 else f"killed by {signal.Signals(-code).name}"
+    named = {-number.value: f"killed by {number.name}" for number in signal.Signals}
+    ending = named.get(code or 0, f"exit code {code}")
     try:
         with open_to_read(queue.path(entry.id, "log")) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL))

@@ -26,6 +26,10 @@ _Files = list[os.DirEntry[str]]
 _Signature = tuple[int, int, int]
 
 
+class MissingEntry(AlchemyError):
+    """Raised if there is no entry with a number."""
+
+
 class Queue:
     """The entries of a queue.
 
@@ -79,7 +83,7 @@ class Queue:
         try:
             entry = self._load(self.path(id).name, os.stat(self.path(id)))
         except FileNotFoundError:
-            raise AlchemyError(f"there is no entry {id}", hint="see `alchemy queue ls --all`") from None
+            raise MissingEntry(f"there is no entry {id}", hint="see `alchemy queue ls --all`") from None
         if entry is None:
             path = self.path(id)
             raise AlchemyError(f"cannot read {path}: {self.damaged[path.name]}", hint="repair or remove the file")

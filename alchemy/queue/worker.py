@@ -19,7 +19,7 @@ from alchemy.errors import AlchemyError
 from alchemy.queue.attempts import HEADER, plan_command, settle, signal_command
 from alchemy.queue.devices import CPU, Slots
 from alchemy.queue.entry import DONE, FAILED, HELD, RUNNING, WAITING, Attempt, Entry, is_kept
-from alchemy.queue.folder import Queue
+from alchemy.queue.folder import MissingEntry, Queue
 from alchemy.queue.keeper import Keeper, Task, start_keeper
 from alchemy.queue.locked_file import LockedFile, lock, read_status
 from alchemy.records.create_folder import QUEUE_RECORDS
@@ -102,6 +102,8 @@ class Worker:
                 self._stop_running()
             elif not self.is_draining:
                 done = self._start_waiting(self.queue.list() if done else entries) or done
+        except MissingEntry:  # it has just been removed
+            done = True
         except (AlchemyError, OSError) as error:  # a full disk, for example: tried again at the next step
             self._report_once(str(error))
             done = False
@@ -196,8 +198,10 @@ class Worker:
             return None
         with file:
             argv = plan_command(entry, records)
-            if argv is None:
-                return queue.update(entry.id, lambda entry: replace(entry, state=DONE))
+            if argv is None:  # its record was resumed and finished by hand
+                done = queue.update(entry.id, lambda entry: replace(entry, state=DONE, reason=""))
+                self._report(Event("ended", done))
+                return done
             number = entry.attempts[-1].number + 1 if entry.attempts else 1
             file.write({"attempt": number})  # takes the space for the exit code
             attempt = Attempt(number=number, started=now(), device=devices, boot_id=boot_id())
@@ -205,7 +209,7 @@ class Worker:
             env = {"OMP_NUM_THREADS": str(self.slots.threads), **entry.env} if CPU in devices else entry.env
             attempts = (*entry.attempts, attempt)
             running = replace(entry, state=RUNNING, attempts=attempts, env=env, reason="", not_before=0.0)
-            started = queue.update(entry.id, lambda now: running if now == entry else now)
+            started = queue.update(entry.id, lambda current: running if current == entry else current)
             if started.state != RUNNING:
                 return None
             self._keepers[entry.id] = self._fork_keeper(started, argv, file)

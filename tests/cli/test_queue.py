@@ -93,6 +93,19 @@ def test_any_command_with_its_needs(queue, capsys, monkeypatch):
     assert (entry.needs.devices, entry.needs.memory_mb, entry.needs.seconds, entry.env["MY_KEY"]) == (0, 100, 90, "x")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.toml", "--", "true"], "expected configs or a command after --, got both"),
+        (["--set", "a=1", "--", "true"], "--set=a=1 is an option of `alchemy run`, not of a command"),
+        (["--", "alchemy", "run", "a.toml", "--strict"], "write: alchemy queue add a.toml --strict"),
+    ],
+)
+def test_a_command_is_not_mixed_up_with_a_run(queue, capsys, words, message):
+    assert message in run(capsys, "queue", "add", *words, code=2)
+    assert queue.list() == []
+
+
 def test_secrets_are_hidden_in_listings(queue, capsys):
     run(capsys, "queue", "add", "--", "train", "--set", "hub.token=abc123", "--api-key", "def456")
     shown = run(capsys, "queue", "ls") + run(capsys, "queue", "ls", "--json")
