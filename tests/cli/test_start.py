@@ -44,6 +44,8 @@ def project(tmp_path_factory):
         ["config", "schema"],
         ["parts"],
         ["completion", "bash"],
+        ["queue", "add", "train.toml", "--seeds", "1,2"],
+        ["queue", "ls"],
         ["__complete", "run", "train.toml#"],
         ["new", "another"],
     ],

@@ -9,6 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alchemy.queue import NewEntry, Queue
+from alchemy.queue.locked_file import read_status
+from alchemy.records.status import is_alive
+from tests.queue.commands import wait_until
 from tests.queue.worker_process import WorkerProcess, read_ledger, write_programs
 
 VICTIMS = ("worker", "keeper", "command", "all")
@@ -18,9 +21,9 @@ def check_history(folder, kills, slots):
     """Run six programs while processes are killed, and check that each was run as promised."""
     write_programs(folder)
     queue = Queue(folder / "queue")
-    names = ["p1", "r1", "p2", "r2", "p3", "r3"]
+    names = ["p1", "r1", "s1", "r2", "p2", "s2"]
     plain, run = str(folder / "bin" / "plain.py"), str(folder / "bin" / "alchemy")
-    argv = {"p": (sys.executable, "-IS", plain), "r": (run, "run")}
+    argv = {"p": (sys.executable, "-IS", plain), "s": (sys.executable, "-IS", plain), "r": (run, "run")}
     queue.add([NewEntry(argv=(*argv[name[0]], name, "0.03"), cwd=str(folder), retries=99) for name in names])
     worker = WorkerProcess(queue, slots)
     for seconds, victim in kills:
@@ -59,6 +62,35 @@ def test_everything_is_killed(tmp_path):
 @pytest.mark.parametrize("victim", ["keeper", "command"])
 def test_a_keeper_or_a_command_is_killed(victim, tmp_path):
     check_history(tmp_path, [(0.2, victim), (0.05, victim), (0.05, victim)], slots=2)
+
+
+def run_until_started(folder, name, seconds):
+    """Run one program, and return its worker once it has been started."""
+    write_programs(folder)
+    queue = Queue(folder / "queue")
+    argv = (sys.executable, "-IS", str(folder / "bin" / "plain.py"), name, seconds)
+    queue.add([NewEntry(argv=argv, cwd=str(folder))])
+    worker = WorkerProcess(queue)
+    worker.start()
+    wait_until(lambda: (name, "start") in read_ledger(folder))
+    return worker
+
+
+def test_a_command_that_outlives_its_keeper_is_not_started_again_before_it_has_ended(tmp_path):
+    worker = run_until_started(tmp_path, "s1", "0.3")
+    worker.kill("keeper")
+    (entry,) = worker.finish()
+    assert [attempt.outcome for attempt in entry.attempts] == ["lost", "done"]
+    assert [event for _, event in read_ledger(tmp_path)] == ["start", "end", "start", "end"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+def test_a_command_ends_with_its_keeper(tmp_path):
+    worker = run_until_started(tmp_path, "p1", "60")
+    command = read_status(worker.queue.path(1, "attempt"))
+    worker.kill("keeper")
+    wait_until(lambda: not is_alive(command))
+    worker.kill("all")
 
 
 @pytest.mark.slow

@@ -14,10 +14,13 @@ from alchemy.queue.locked_file import read_status
 from alchemy.records import Record
 from alchemy.records.status import process_start
 
-# every program notes in the ledger when it starts and ends, and if another one of its name is running
+# every program notes in the ledger when it starts and ends, and if another one of its name is running; those whose name
+# starts with s ignore SIGTERM, so that they outlive their keeper
 NOTE = """
-import fcntl, json, os, sys, time
+import fcntl, json, os, signal, sys, time
 name, seconds = sys.argv[-2], float(sys.argv[-1])
+if name.startswith("s"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 def note(event):
     with open("ledger", "a") as file:
