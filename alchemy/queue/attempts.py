@@ -70,12 +70,17 @@ def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
         with file:  # nobody is left who could write the file, but it may have been written since it was read
             end = _read_end(path, number) or End(None, now())
     records = queue.records_of(entry.id)
-    if any(status_of(record) == "running" for record in records):
-        return None  # of several processes, the first was killed, and the others have not noticed yet
+    if has_running_record(records):
+        return None
     info = try_read_info(records[-1]) if records else {}
     reason = end.reason or find_cause(queue, entry, end.exit_code, info)
     end = end._replace(finished=plan_command(entry, records) is None, reason=reason)
     return queue.update(entry.id, lambda entry: conclude(entry, end, number, again=again))
+
+
+def has_running_record(records: list[Path]) -> bool:
+    """Return whether a run still writes to its record, for example as the only survivor of several processes."""
+    return any(status_of(record) == "running" for record in records)
 
 
 def _read_end(path: Path, number: int) -> End | None:
@@ -165,7 +170,9 @@ def stop_entry(queue: Queue, id: int, then: str = HELD) -> Entry:
 def is_interrupted(queue: Queue, entry: Entry) -> bool:
     """Return whether the command of a running entry is gone, but nobody knows how it ended."""
     status = read_status(queue.path(entry.id, "attempt"))
-    return "exit_code" not in status and not ("pid" in status and is_alive(status))
+    if "exit_code" in status or ("pid" in status and is_alive(status)):
+        return False
+    return not has_running_record(queue.records_of(entry.id))
 
 
 def signal_command(queue: Queue, entry: Entry, number: int) -> None:

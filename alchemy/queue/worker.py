@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
-from alchemy.queue.attempts import HEADER, plan_command, settle, signal_command
+from alchemy.queue.attempts import HEADER, has_running_record, plan_command, settle, signal_command
 from alchemy.queue.devices import CPU, Slots
 from alchemy.queue.entry import DONE, FAILED, HELD, RUNNING, WAITING, Attempt, Entry, is_kept
 from alchemy.queue.folder import MissingEntry, Queue
 from alchemy.queue.keeper import Keeper, Task, start_keeper
 from alchemy.queue.locked_file import LockedFile, lock, read_status
 from alchemy.records.create_folder import QUEUE_RECORDS
-from alchemy.records.status import boot_id, is_alive, is_here, now, process_start, status_of
+from alchemy.records.status import boot_id, is_alive, is_here, now, process_start
 
 POLL = 0.5  # seconds after which new entries, and the end of runs of an earlier worker, are noticed
 LONGEST_HANDOVER = 2.0  # seconds that the keeper of a killed worker takes to close the lock that it has inherited
@@ -191,7 +191,7 @@ class Worker:
     def _start(self, entry: Entry, devices: tuple[str, ...]) -> Entry | None:
         """Start an entry; return None if it has changed, or a process of its last attempt is still running."""
         queue, records = self.queue, self.queue.records_of(entry.id)
-        if any(status_of(record) == "running" for record in records):
+        if has_running_record(records):
             return None
         file = lock(queue.path(entry.id, "attempt"))
         if file is None:

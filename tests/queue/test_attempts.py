@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from alchemy.queue import Attempt, Entry, Needs, Worker, stop_entry
-from alchemy.queue.attempts import End, conclude, plan_command
+from alchemy.queue.attempts import End, conclude, is_interrupted, plan_command, settle
 from alchemy.records import Record
 from alchemy.records.status import boot_id
 from tests.queue.commands import add, work
@@ -107,6 +107,17 @@ def test_the_cause_is_that_of_the_record(queue, tmp_path):
     work(queue)
     assert queue.get(1).reason == "ValueError: no such word"
     assert queue.records_of(1) == [tmp_path / "x"]
+
+
+def test_an_attempt_has_not_ended_while_its_record_is_written_to(queue, tmp_path):
+    """Of several processes, those that train may outlive the one that has started them."""
+    add(queue, "pass")
+    queue.update(1, lambda entry: started())
+    record = Record.create(tmp_path, name="x", tag="x", files={"cfg.toml": ""}, versions={"torch": "2"})
+    queue.path(1, "records").write_text(f"{record.path}\n")
+    assert settle(queue, queue.get(1)) is None and not is_interrupted(queue, queue.get(1))
+    record.finish("finished")
+    assert settle(queue, queue.get(1)).state == "done"
 
 
 def test_holding_a_running_entry_stops_it(queue):
