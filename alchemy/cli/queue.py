@@ -195,19 +195,22 @@ def _rm(args: argparse.Namespace, queue: Queue) -> int:
 def _hold(args: argparse.Namespace, queue: Queue) -> int:
     from alchemy.queue import stop_entry
 
-    for entry in [queue.get(id) for id in args.ids]:
-        if entry.state in ("done", "failed"):
-            raise AlchemyError(f"entry {entry.id} is {entry.state}: there is nothing to hold")
+    _refuse(queue, args, "done", "failed")
     for id in args.ids:
         entry = stop_entry(queue, id)
         print(f"held {id}" if entry.state == "held" else f"stopping {id}; it is held when it has ended")
     return 0
 
 
-def _release(args: argparse.Namespace, queue: Queue) -> int:
+def _refuse(queue: Queue, args: argparse.Namespace, *states: str) -> None:
+    """Raise an error if an entry has one of these states, before the first one is changed."""
     for entry in [queue.get(id) for id in args.ids]:
-        if entry.state in ("done", "running"):
-            raise AlchemyError(f"entry {entry.id} is {entry.state}: there is nothing to release")
+        if entry.state in states:
+            raise AlchemyError(f"entry {entry.id} is {entry.state}: there is nothing to {args.action}")
+
+
+def _release(args: argparse.Namespace, queue: Queue) -> int:
+    _refuse(queue, args, "done", "running")
 
     def release(entry: Entry) -> Entry:
         if entry.state in ("done", "running"):

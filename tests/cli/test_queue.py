@@ -16,7 +16,7 @@ from tests.cli.run_command import run
 from tests.queue.commands import add, wait_until
 
 TORCHRUN = "torchrun --standalone --nproc-per-node 2"
-SLEEP = "import time; print('here', flush=True); time.sleep(60)"
+SLEEP = "import time; print('he' + 're', flush=True); time.sleep(60)"  # the log has the command, too
 
 
 @pytest.fixture

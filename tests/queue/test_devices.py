@@ -1,12 +1,14 @@
 """Which devices an entry gets, on machines with and without GPUs."""
 
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from alchemy.queue import Attempt, Entry, Needs, Slots
-from alchemy.queue.devices import Memory, find_gpus
+from alchemy.queue import Attempt, Entry, Needs, Slots, devices
+from alchemy.queue.devices import Memory, find_gpus, read_nvml
 from tests.queue.commands import add, work
 
 
@@ -68,12 +70,23 @@ def test_such_an_entry_is_passed_over_and_says_why(queue):
 
 def test_a_run_does_not_overtake_one_that_waits_for_more_gpus(queue):
     order = "import os; open('out', 'a').write(os.environ['CUDA_VISIBLE_DEVICES'] + ' ')"
-    add(queue, f"import time; time.sleep(0.2); {order}")
+    add(queue, f"import os, time\nwhile not os.path.exists('out'): time.sleep(0.01)\n{order}")
     add(queue, order, needs=Needs(devices=2))
     add(queue, order)
     add(queue, order, needs=Needs(devices=0))
     work(queue, Slots(1, ["5", "7"]))
     assert Path("out").read_text() == " 5 5,7 5 "
+
+
+def test_nvml_counts_gpus_and_measures_their_memory(monkeypatch):
+    used = {"nvmlInit": lambda: None, "nvmlDeviceGetCount": lambda: 2}
+    handles = {"nvmlDeviceGetHandleByIndex": int, "nvmlDeviceGetHandleByUUID": lambda name: 7}
+    memory = {"nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(free=handle * 2**20, total=9 * 2**20)}
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**used, **handles, **memory))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices, "_nvml", devices._nvml.__wrapped__)
+    assert find_gpus() == ["0", "1"]
+    assert [read_nvml(name) for name in ("1", "GPU-8d")] == [Memory(1, 9), Memory(7, 9)]
 
 
 def test_gpus_are_found_without_torch(monkeypatch):

@@ -1,4 +1,4 @@
-"""A worker with short pauses as a program, and the programs that it runs in histories of kills."""
+"""A worker without pauses as a program, and the programs that it runs in histories of kills."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def main() -> None:
     from alchemy.cli.queue_worker import run_worker
     from alchemy.queue import Slots
 
-    attempts.SHORTEST_PAUSE = attempts.LONGEST_PAUSE = 0.02
+    attempts.SHORTEST_PAUSE = attempts.LONGEST_PAUSE = 0.0
     sys.exit(run_worker(Queue(Path(sys.argv[1])), Slots(int(sys.argv[2])), until_empty=True))
 
 
