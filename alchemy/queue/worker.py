@@ -68,6 +68,7 @@ class Worker:
         self._exits = ExitStack()
 
     def __enter__(self) -> Worker:
+        _open_standard_streams()
         with self.queue.lock():
             file = self._exits.enter_context(_lock_worker(self.queue))
             self._exits.callback(self._leave, file)
@@ -240,6 +241,13 @@ class Worker:
         if text not in self._problems:
             self._problems.add(text)
             self._report(Event("problem", text=text))
+
+
+def _open_standard_streams() -> None:
+    """Open closed standard streams, so that no lock or pipe gets a number that belongs to the command of an entry."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(handle)
 
 
 def _lock_worker(queue: Queue) -> LockedFile:

@@ -205,6 +205,14 @@ def test_an_ignored_interrupt_is_not_passed_on(queue):
     assert log_of(queue) == "True"
 
 
+def test_a_worker_without_input_and_output(queue):
+    """Its locks and pipes must not get the numbers of the standard streams, which are those of the command."""
+    add(queue, "import time; time.sleep(0.1); print('done')")
+    words = [sys.executable, "-m", "alchemy", "queue", "start", "--until-empty"]
+    subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words], check=False, timeout=60)
+    assert (states(queue), log_of(queue)) == (["done"], "done")
+
+
 def test_a_damaged_entry_is_reported_once_and_the_others_go_on(queue):
     add(queue, note("a"), note("b"), note("c"))
     queue.path(2).write_text("{")
