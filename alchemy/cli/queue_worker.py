@@ -12,6 +12,7 @@ from alchemy.files import shorten_path
 from alchemy.index.value_format import format_duration
 from alchemy.launch.signals import handle_signals
 from alchemy.queue import Entry, Event, Queue, Slots, Worker
+from alchemy.queue.attempts import STOPPED
 from alchemy.queue.devices import find_gpus
 from alchemy.queue.entry import DONE, FAILED
 
@@ -72,7 +73,7 @@ def _describe_end(queue: Queue, entry: Entry) -> str:
     outcome = entry.attempts[-1].outcome
     if entry.state == DONE:
         return "done"
-    text = f"{outcome}: {first_line(entry.reason)}" if entry.reason else outcome
+    text = f"{outcome}: {first_line(entry.reason)}" if outcome != STOPPED else outcome
     pause = entry.not_before - time.time()
     following = {
         "failed": "",

@@ -20,11 +20,11 @@ from alchemy.queue.locked_file import lock, read_status
 from alchemy.records.status import boot_id, is_alive, now, status_of, try_read_info
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds before a retry
-STOPPED = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+STOP_CODES = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 NEVER_RETRIED = (2, 126, NOT_STARTED)  # a usage error, and a command that cannot be started
 LOG_TAIL = 8192  # bytes of the log that are searched for the cause of a failure
 HEADER = "=== attempt"
-LOST = "lost"  # the outcome of an attempt if nobody saw how it ended
+LOST, STOPPED = "lost", "stopped"  # outcomes of an attempt: nobody saw how it ended; somebody asked it to end
 
 
 class End(NamedTuple):
@@ -103,7 +103,8 @@ def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Ent
     lost = len(list(takewhile(lambda one: one.outcome == LOST, reversed((*entry.attempts[:-1], attempt)))))
     doublings = {FAILED: failures - 1, LOST: lost - 2}.get(outcome, -1)
     pause = min(SHORTEST_PAUSE * 2.0**doublings, LONGEST_PAUSE) if doublings >= 0 else 0.0
-    reasons = {DONE: "", "time limit": f"exceeded its time limit of {entry.needs.seconds:g} s", LOST: "was killed"}
+    limit = f"exceeded its time limit of {entry.needs.seconds:g} s"
+    reasons = {DONE: "", "time limit": limit, LOST: "was killed", STOPPED: "was stopped"}
     return replace(
         entry,
         state=state,
@@ -120,13 +121,13 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
     if end.exit_code == 0 or end.finished:
         return DONE, entry.then if entry.then == REMOVED else DONE
     if entry.then:
-        return "stopped", entry.then
+        return STOPPED, entry.then
     if end.timed_out:
         return "time limit", FAILED
     if end.exit_code is None:  # a reboot, or everything was killed: not the fault of the command
         return LOST, WAITING
-    if end.exit_code in STOPPED:  # by `alchemy stop`, which means it; by a shutdown, which does not
-        return "stopped", WAITING if again or entry.attempts[-1].boot_id != boot_id() else HELD
+    if end.exit_code in STOP_CODES:  # by `alchemy stop`, which means it; by a shutdown, which does not
+        return STOPPED, WAITING if again or entry.attempts[-1].boot_id != boot_id() else HELD
     if end.exit_code in NEVER_RETRIED or entry.failures >= entry.retries:
         return FAILED, FAILED
     return FAILED, WAITING
