@@ -96,6 +96,8 @@ class Worker:
 
         A wait ends when a run ends.
         """
+        if not (self.queue.folder / WORKER).exists():
+            raise AlchemyError(f"the queue {self.queue.folder} was deleted", hint="start the worker again")
         try:
             entries = self.queue.list()
             done = self._settle_ended(entries)

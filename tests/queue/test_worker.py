@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -173,6 +174,13 @@ def test_a_second_worker_refuses(queue):
             pass
     with Worker(queue):
         pass
+
+
+def test_a_worker_ends_if_its_queue_is_deleted(queue):
+    with Worker(queue) as worker:
+        shutil.rmtree(queue.folder)
+        with pytest.raises(AlchemyError, match=r"the queue .* was deleted; start the worker again"):
+            worker.step()
 
 
 def test_a_worker_of_a_group_leaves_the_others_alone(queue):
