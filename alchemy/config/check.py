@@ -15,7 +15,16 @@ from alchemy.config.check_keys import UNREAD, check_keys, find_misspelled_data
 from alchemy.config.check_paths import check_paths
 from alchemy.config.check_tokenizers import check_tokenizers
 from alchemy.config.formats import read_file
-from alchemy.config.known_tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
+from alchemy.config.known_tables import (
+    LOADING,
+    NEEDS,
+    OTHER_COMMANDS,
+    RUN_SETTINGS,
+    RUNNER_NAMES,
+    SECTIONS,
+    SETTINGS,
+    TOP_LEVEL,
+)
 from alchemy.config.part_slots import MOST_PROBLEMS, Layout, collect_slots
 from alchemy.config.part_source import Sources
 from alchemy.config.secrets import missing_secrets
@@ -107,8 +116,9 @@ def _check_top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
         elif key in RUN_SETTINGS:
             text = f"{key!r} is a per-run setting and is not read from a config"
             yield Problem(text, place, hint=f"pass it on the command line: {RUN_SETTINGS[key]}", error=False)
-        elif key in LATER:
-            yield Problem(f"this version does not read [{key}]", place, key, "it has no effect", error=False)
+        elif key in OTHER_COMMANDS:
+            if not isinstance(value, Table):
+                yield Problem(f"{key} must be a table", place, hint=f"write [{key}]")
         elif key not in SECTIONS and key not in LOADING and key != "plugins" and key not in layout.words:
             # a key set on the command line must have an effect
             yield _unused_override(doc, key) if key in doc.added else _unknown_key(key, value, place, strict)

@@ -47,8 +47,8 @@ MODULES = {"alchemy.scheduler": "alchemy.sched"}
 # keys used while loading, which are never reported as unknown
 LOADING = ("base", "variant", "dynamic")
 
-# tables reserved for later versions: accepted with a warning that they have no effect
-LATER = ("sweep",)
+# tables that other commands read; they have no effect on a run
+OTHER_COMMANDS = {"sweep": "what `alchemy sweep` searches"}
 
 # settings of a single run, which belong on the command line, and the option that sets each
 RUN_SETTINGS = {
@@ -61,7 +61,7 @@ RUN_SETTINGS = {
     "task_per_device": "--task-per-device N",
 }
 
-TOP_LEVEL = (*SETTINGS, *SECTIONS, "plugins", *LOADING, *LATER)
+TOP_LEVEL = (*SETTINGS, *SECTIONS, "plugins", *LOADING, *OTHER_COMMANDS)
 
 # what each runner requires: tables, and the split of task.datasets that it reads
 NEEDS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alchemy.config.known_tables import LATER, SECTIONS
+from alchemy.config.known_tables import OTHER_COMMANDS, SECTIONS
 from alchemy.config.line_numbers import Path, split_key
 from alchemy.config.merge import (
     DATASETS,
@@ -28,7 +28,7 @@ from alchemy.config.values import decode, dotted_key, literal
 from alchemy.errors import Problem, did_you_mean
 
 # tables that the command line may create if the file does not have them
-_TABLES = (*SECTIONS, *LATER)
+_TABLES = (*SECTIONS, *OTHER_COMMANDS)
 
 _READ_EARLIER = {
     "base": "write a config with that base",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alchemy.annotation_types import Schema, any_of
 from alchemy.annotations import schema_of
-from alchemy.config.known_tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
+from alchemy.config.known_tables import DEFAULT_TYPES, LISTS, NOT_PASSED, OTHER_COMMANDS, SECTIONS, SETTINGS
 from alchemy.config.part_source import Part, parts
 from alchemy.config.short_names import resolve_name
 from alchemy.config.signature import Param, literal_value
@@ -39,7 +39,7 @@ def schema() -> Schema:
             properties[path] = any_of(_list_of(kind), {"type": "object"})  # a table modifies the default plugins
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
-    properties |= {name: {"type": "object", "description": "reserved for a later version"} for name in LATER}
+    properties |= {name: {"type": "object", "description": text} for name, text in OTHER_COMMANDS.items()}
     kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | _INNER
     definitions = {_slug(kind): _kind_schema(kind, [p for p in known if kind in p.kinds]) for kind in sorted(kinds)}
     return {

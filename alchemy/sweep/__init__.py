@@ -1,0 +1,1 @@
+"""Sweeps: search for good values of config keys with many runs."""

@@ -1,0 +1,184 @@
+"""Read the dimensions of a space from a `[sweep]` table and from `--grid`, collecting all mistakes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from alchemy.config.override import CannotSet, parse_value
+from alchemy.config.tree import Document, Table
+from alchemy.config.values import dotted_key, literal
+from alchemy.errors import Problem, did_you_mean
+from alchemy.sweep.space import Choice, Dimension, Range, Value
+
+KINDS = ("log", "uniform", "int", "log_int", "choice")
+FORM = "a list of values, or a table such as { log = [1e-5, 1e-2] }, { uniform = [0, 0.5] } or { int = [1, 8] }"
+
+
+class SpaceReader:
+    """Collects the dimensions of a space with their places, and all problems."""
+
+    def __init__(self, doc: Document, settings: Collection[str], problems: list[Problem]) -> None:
+        self._doc, self._settings, self._problems = doc, settings, problems
+        self.dimensions: dict[str, Dimension] = {}
+        self.where: dict[str, str] = {}
+
+    def read(self, table: Table, path: tuple[str, ...] = ()) -> None:
+        for key, item in table.items():
+            here, where = (*path, key), table.where(key)
+            if not path and key in self._settings:
+                continue
+            if isinstance(item, Table) and not self._is_dimension(item, here):
+                near = did_you_mean(key, self._settings) if not path and key not in self._doc else ""
+                if not item or near:
+                    self._report(f"{dotted_key(here)} has no values", where, near or f"write {FORM}")
+                self.read(item, here)
+            else:
+                self._add(dotted_key(here), item, where)
+
+    def _is_dimension(self, table: Table, path: tuple[str, ...]) -> bool:
+        """Return whether a table describes values; a table of the config only contains keys, even one named `log`."""
+        node: object = self._doc
+        for key in path:
+            node = node.get(key) if isinstance(node, Table) else None
+        return not isinstance(node, Table) and any(kind in table for kind in KINDS)
+
+    def read_grid(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            key, sign, values = text.partition("=")
+            where = f"--grid {text}"
+            if not sign or not key.strip() or not values.strip():
+                self._report("expected KEY=VALUE,VALUE", where, "for example, optim.lr=1e-3,1e-4")
+            else:
+                self._add(key.strip(), _split_values(values), where)
+
+    def _report(self, text: str, where: str, hint: str = "") -> None:
+        self._problems.append(Problem(text, where, "" if where.startswith("--") else "sweep", hint))
+
+    def _add(self, key: str, item: object, where: str) -> None:
+        self.where[key] = where
+        table = item if isinstance(item, Table) else Table({"choice": item})
+        kinds = [kind for kind in KINDS if kind in table]
+        if not isinstance(item, Table | list) or len(kinds) != 1:
+            near = did_you_mean(key, self._settings) if "." not in key else ""
+            self._report(f"{key} is not a set of values", where, near or f"write {FORM}")
+            return
+        (kind,) = kinds
+        allowed = {kind, "when", *(("step",) if kind == "int" else ()), *(("points",) if kind != "choice" else ())}
+        for name in table.keys() - allowed:
+            hint = did_you_mean(name, allowed) or f"it has {', '.join(sorted(allowed))}"
+            self._report(f"{key}: {{ {kind} = .. }} has no {name!r}", where, hint)
+        found = self._read_choice(key, table["choice"]) if kind == "choice" else self._read_range(key, kind, table)
+        if isinstance(found, str):
+            self._report(f"{key}: {found}", where)
+        else:
+            self.dimensions[key] = replace(found, when=self._read_condition(key, table.get("when"), where))
+
+    def _read_choice(self, key: str, values: object) -> Choice | str:
+        if not isinstance(values, list) or not values:
+            return "expected a list with at least one value"
+        if any(isinstance(value, dict) for value in values):
+            return "a value is a table; search its keys one by one, with `when` if they depend on each other"
+        plain = [list(value) if isinstance(value, list) else value for value in values]
+        double = next(([value] for place, value in enumerate(plain) if value in plain[:place]), None)
+        return Choice(key, tuple(plain)) if double is None else f"{double[0]!r} is listed twice"
+
+    def _read_range(self, key: str, kind: str, table: Table) -> Dimension | str:
+        bounds = table[kind]
+        whole = kind in ("int", "log_int")
+        if not isinstance(bounds, list) or len(bounds) != 2 or not all(_is_number(end, whole) for end in bounds):
+            return f"{kind} must be a list of two {'integers' if whole else 'numbers'}, not {bounds!r}"
+        low, high = bounds
+        if low >= high:
+            return f"the lower bound {low} is not below the upper bound {high}"
+        if kind in ("log", "log_int") and low <= 0:
+            return f"a logarithmic range needs a lower bound above 0, not {low}"
+        for name in ("step", "points"):
+            if name in table and not (type(table[name]) is int and table[name] >= 1):
+                return f"{name} must be an integer of at least 1, not {table[name]!r}"
+        if kind == "int" and "points" not in table:
+            return Choice(key, range(low, high + 1, table.get("step", 1)))
+        found = Range(key, low if whole else float(low), high if whole else float(high), "log" in kind, whole)
+        if "points" not in table:
+            return found
+        return Choice(key, tuple(_spread(found, table["points"])))
+
+    def _read_condition(self, key: str, when: object, where: str) -> dict[str, tuple[Value, ...]]:
+        if when is None:
+            return {}
+        if not isinstance(when, Table) or not when:
+            self._report(f"{key}: `when` must name a key and its values", where, 'write when = { "model.depth" = [4] }')
+            return {}
+        return {name: tuple(value if isinstance(value, list) else [value]) for name, value in _flatten(when).items()}
+
+
+def _spread(found: Range, count: int) -> list[Value]:
+    """Return evenly spaced values of a range, including both ends."""
+    places = [place / (count - 1) for place in range(count)] if count > 1 else [0.5]
+    inner = replace(found, integer=False)
+    values = [inner.value_at(place) for place in places]
+    return list(dict.fromkeys(round(float(str(value))) for value in values)) if found.integer else list(values)
+
+
+def sort_dimensions(found: dict[str, Dimension], known: Mapping[str, str], problems: list[Problem]) -> list[Dimension]:
+    """Return the dimensions so that each one follows those that its condition names."""
+    ordered: dict[str, Dimension] = {}
+    for dimension in found.values():
+        problems += _check_condition(dimension, found, known)
+    rest = list(found.values())
+    while rest:
+        ready = [own for own in rest if all(key in ordered or key not in found for key in own.when)]
+        if not ready:
+            keys = ", ".join(own.key for own in rest)
+            text = f"the conditions of {keys} depend on each other"
+            problems.append(Problem(text, known[rest[0].key], "sweep", "remove one of them"))
+            break
+        ordered |= {own.key: own for own in ready}
+        rest = [own for own in rest if own.key not in ordered]
+    return list(ordered.values())
+
+
+def _check_condition(own: Dimension, found: Mapping[str, Dimension], known: Mapping[str, str]) -> Iterator[Problem]:
+    for key, values in own.when.items():
+        parent, where = found.get(key), known[own.key]
+        if parent is None and key not in known:
+            hint = did_you_mean(key, found) or f"the sweep searches {', '.join(found)}"
+            yield Problem(f"{own.key} depends on {key!r}, which the sweep does not search", where, "sweep", hint)
+        elif isinstance(parent, Range):
+            text = f"{own.key} depends on {key}, which is a range"
+            yield Problem(text, where, "sweep", f"list the values of {key}")
+        elif parent is not None and (wrong := [value for value in values if not parent.contains(value)]):
+            text = f"{own.key} depends on {key} = {wrong[0]!r}, which is not one of its values"
+            yield Problem(text, where, "sweep", f"they are {', '.join(map(str, parent.probe()))}")
+
+
+def _flatten(table: Table, path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, item in table.items():
+        name = f"{path}.{key}" if path else key
+        found |= _flatten(item, name) if isinstance(item, Table) else {name: item}
+    return found
+
+
+def _split_values(text: str) -> list[object]:
+    """
+    >>> _split_values("1e-3, 1e-4"), _split_values("adam,sgd")
+    ([0.001, 0.0001], ['adam', 'sgd'])
+    """
+    try:
+        return list(literal(f"[{text}]"))
+    except ValueError:
+        return [_parse(word) for word in text.split(",")]
+
+
+def _parse(word: str) -> object:
+    try:
+        return parse_value(word, None)
+    except CannotSet:
+        return word
+
+
+def _is_number(value: object, whole: bool) -> bool:
+    return type(value) is int or (type(value) is float and not whole and math.isfinite(value))

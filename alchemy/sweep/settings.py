@@ -1,0 +1,124 @@
+"""What a `[sweep]` table and the command line say: the space of a sweep and its settings, with all mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from alchemy.annotations import find_mismatches
+from alchemy.config.tree import Document
+from alchemy.errors import ConfigError, Problem
+from alchemy.index.metric_direction import is_minimized
+from alchemy.sweep.read_space import SpaceReader, sort_dimensions
+from alchemy.sweep.sobol import MOST
+from alchemy.sweep.space import Space
+
+METHODS = ("grid", "random", "sobol", "tpe", "cmaes", "annealing", "hill_climbing")
+PRUNERS = ("median", "asha")
+# the settings of a [sweep] table, and what each value must be; every other key is a config key to search
+SETTINGS = {
+    "method": f"Literal[{', '.join(map(repr, METHODS))}]",
+    "metric": "str",
+    "mode": "Literal['min', 'max']",
+    "trials": "Annotated[int, Ge(1)]",
+    "seeds": "Annotated[int, Ge(1)] | list[int]",
+    "prune": f"Literal[{', '.join(map(repr, PRUNERS))}]",
+    "prune_after": "Annotated[int, Ge(1)]",
+    "seed": "int",
+    "name": "str",
+}
+TRIALS = 20  # unless the method is a grid
+
+
+@dataclass
+class Settings:
+    """The settings of a sweep. `where` has the place of each key: `train.toml:41`, or `--grid optim.lr`."""
+
+    space: Space
+    method: str
+    metric: str
+    mode: str
+    trials: int | None  # None: every point of a grid
+    seeds: list[int]
+    prune: str = ""
+    prune_after: int = 1
+    seed: int = 0
+    name: str = ""
+    where: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_minimized(self) -> bool:
+        return self.mode == "min"
+
+
+def read_settings(doc: Document, grid: Sequence[str] = (), given: Mapping[str, object] = {}) -> Settings:
+    """Read the `[sweep]` table of a config; `grid` are texts such as `optim.lr=1e-3,1e-4`, `given` other options.
+
+    Raises ConfigError with all mistakes.
+    """
+    table, problems = doc.table("sweep"), list[Problem]()
+    where = {key: table.where(key) for key in SETTINGS if key in table}
+    values = {key: table[key] for key in SETTINGS if key in table}
+    for key, value in given.items():
+        values[key], where[key] = value, f"--{key.replace('_', '-')}"
+    for key, value in values.items():
+        expected = find_mismatches(key, value, SETTINGS[key])
+        problems += [Problem(text, where[key], "sweep", hint) for text, hint in expected]
+    reader = SpaceReader(doc, SETTINGS, problems)
+    reader.read(table)
+    reader.read_grid(grid)
+    space = Space(tuple(sort_dimensions(reader.dimensions, reader.where, problems)))
+    place = table.where() if "sweep" in doc else doc.path
+    if not reader.where:
+        hint = "add a key to [sweep], such as optim.lr = { log = [1e-5, 1e-2] }, or pass --grid optim.lr=1e-3,1e-4"
+        problems.append(Problem("the sweep has no keys to search", place, hint=hint))
+    monitor = doc.table("checkpoint").get("monitor")
+    metric = values.get("metric") or monitor
+    if not metric:
+        hint = 'add metric = "dev/accuracy" to [sweep], or [checkpoint] with a monitor'
+        problems.append(Problem("the sweep has no metric to compare runs by", place, "sweep", hint))
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    if metric == monitor:
+        values.setdefault("mode", doc.table("checkpoint").get("mode") or _guess_mode(str(metric)))
+    method = str(values.get("method") or ("random" if space.continuous or "trials" in values else "grid"))
+    settings = Settings(
+        space=space,
+        method=method,
+        metric=str(metric),
+        mode=str(values.get("mode") or _guess_mode(str(metric))),
+        trials=values.get("trials") or (None if method == "grid" else TRIALS),
+        seeds=_list_seeds(values.get("seeds"), doc.get("seed")),
+        where={**where, **reader.where},
+    )
+    rest = {key: values[key] for key in ("prune", "prune_after", "seed", "name") if key in values}
+    settings = replace(settings, **rest)
+    if unsuitable := list(_check_method(settings, where.get("method", place))):
+        raise ConfigError(unsuitable)
+    return settings
+
+
+def _guess_mode(metric: str) -> str:
+    return "min" if is_minimized(metric) else "max"
+
+
+def _list_seeds(seeds: object, own: object) -> list[int]:
+    """Return the seeds of each point: as listed, the first ones if there is a number, or the one of the config."""
+    if isinstance(seeds, list):
+        return list(seeds)
+    return list(range(1, seeds + 1)) if isinstance(seeds, int) else [own if isinstance(own, int) else 1]
+
+
+def _check_method(settings: Settings, where: str) -> Iterator[Problem]:
+    space, method = settings.space, settings.method
+    if method in ("grid", "hill_climbing") and space.continuous:
+        key = space.continuous[0]
+        hint = f"list its values, add points = 5 to its table, or use {'random' if method == 'grid' else 'annealing'}"
+        yield Problem(f"{method} needs keys with listed values, but {key} is a range", settings.where[key], hint=hint)
+    if method == "cmaes" and sum(dimension.is_numeric and not dimension.when for dimension in space.dimensions) < 2:
+        hint = "use tpe"
+        yield Problem("cmaes needs at least two keys with numbers that have no condition", where, hint=hint)
+    if method == "sobol" and len(space.dimensions) > MOST:
+        yield Problem(f"sobol supports at most {MOST} keys, not {len(space.dimensions)}", where, hint="use random")
+    if len(set(settings.seeds)) < len(settings.seeds) or not settings.seeds:
+        yield Problem(f"seeds must be different numbers, got {settings.seeds}", where, "sweep")
