@@ -32,12 +32,19 @@ def check_space(settings: Settings, load: Load, check: Check) -> list[Problem]:
     """Return the problems of the configs of a sweep; a key that no part takes is an error, at its place."""
     documents: list[Document] = []
     problems: list[Problem] = []
-    for dimension, point in settings.space.probe_points():
-        overrides = build_overrides(point)
-        try:
-            documents.append(_mark(load(overrides), settings, point))
-        except ConfigError as error:
-            problems += [_locate(problem, settings, dimension.key) for problem in error.problems]
+    broken: set[str] = set()  # keys that cannot even be set
+    for point in settings.space.probe_points():
+        while True:
+            point = {key: value for key, value in point.items() if key not in broken}
+            try:
+                documents.append(_mark(load(build_overrides(point)), settings, point))
+                break
+            except ConfigError as error:
+                found = {_find_key(problem, point) for problem in error.problems} - {""}
+                problems += [_locate(problem, settings, point) for problem in error.problems]
+            if not found:
+                break
+            broken |= found
     places = set(settings.where.values())
     problems += check(documents, False) + [row for row in check(documents, True) if row.where in places]
     errors = {(row.where, row.message) for row in problems if row.error}
@@ -59,17 +66,21 @@ def _mark(doc: Document, settings: Settings, point: Point) -> Document:
     return doc
 
 
-def _locate(problem: Problem, settings: Settings, key: str) -> Problem:
+def _find_key(problem: Problem, point: Point) -> str:
+    """Return the key of a point whose override has a problem, or an empty string."""
+    return next((key for key in point if problem.where.startswith(f"--set {key}=")), "")
+
+
+def _locate(problem: Problem, settings: Settings, point: Point) -> Problem:
     """Replace the override that a problem was found in by the place in the sweep."""
-    if not problem.where.startswith("--set "):
-        return problem
-    override = problem.where.removeprefix("--set ")
-    own = next((name for name in settings.where if override.startswith(f"{name}=")), key)
-    return replace(problem, where=settings.where[own], section="sweep")
+    key = _find_key(problem, point)
+    return replace(problem, where=settings.where[key], section="sweep") if key else problem
 
 
 def _check_metric(settings: Settings, load: Load, check: Check) -> list[Problem]:
     """Check that an evaluation computes the metric, as for the monitor of `[checkpoint]`."""
+    if "metric" not in settings.where:
+        return []  # it is the monitor
     try:
         doc = load([f"checkpoint.monitor={format_inline(settings.metric)}"])
     except ConfigError:
@@ -79,7 +90,7 @@ def _check_metric(settings: Settings, load: Load, check: Check) -> list[Problem]
         replace(
             row,
             message=row.message.replace("monitor = ", "metric = "),
-            where=settings.where.get("metric", row.where),
+            where=settings.where["metric"],
             section="sweep",
         )
         for row in found

@@ -30,20 +30,17 @@ class SpaceReader:
             here, where = (*path, key), table.where(key)
             if not path and key in self._settings:
                 continue
-            if isinstance(item, Table) and not self._is_dimension(item, here):
-                near = did_you_mean(key, self._settings) if not path and key not in self._doc else ""
-                if not item or near:
-                    self._report(f"{dotted_key(here)} has no values", where, near or f"write {FORM}")
+            if isinstance(item, Table) and item and not self._is_dimension(item, here):
                 self.read(item, here)
             else:
                 self._add(dotted_key(here), item, where)
 
     def _is_dimension(self, table: Table, path: tuple[str, ...]) -> bool:
-        """Return whether a table describes values; a table of the config only contains keys, even one named `log`."""
+        """Return whether a table describes values. If it is a table of the config, it contains keys, even a `log`."""
         node: object = self._doc
         for key in path:
             node = node.get(key) if isinstance(node, Table) else None
-        return not isinstance(node, Table) and any(kind in table for kind in KINDS)
+        return not isinstance(node, Table | None) or (node is None and any(kind in table for kind in KINDS))
 
     def read_grid(self, texts: Sequence[str]) -> None:
         for text in texts:
@@ -62,7 +59,7 @@ class SpaceReader:
         table = item if isinstance(item, Table) else Table({"choice": item})
         kinds = [kind for kind in KINDS if kind in table]
         if not isinstance(item, Table | list) or len(kinds) != 1:
-            near = did_you_mean(key, self._settings) if "." not in key else ""
+            near = did_you_mean(key, self._settings) if "." not in key else did_you_mean("".join(table), KINDS)
             self._report(f"{key} is not a set of values", where, near or f"write {FORM}")
             return
         (kind,) = kinds
@@ -125,11 +122,13 @@ def _spread(found: Range, count: int) -> list[Value]:
 def sort_dimensions(found: dict[str, Dimension], known: Mapping[str, str], problems: list[Problem]) -> list[Dimension]:
     """Return the dimensions so that each one follows those that its condition names."""
     ordered: dict[str, Dimension] = {}
+    rest: list[Dimension] = []
     for dimension in found.values():
-        problems += _check_condition(dimension, found, known)
-    rest = list(found.values())
+        wrong = list(_check_condition(dimension, found, known))
+        rest.append(replace(dimension, when={}) if wrong else dimension)
+        problems += wrong
     while rest:
-        ready = [own for own in rest if all(key in ordered or key not in found for key in own.when)]
+        ready = [own for own in rest if all(key in ordered for key in own.when)]
         if not ready:
             keys = ", ".join(own.key for own in rest)
             text = f"the conditions of {keys} depend on each other"
@@ -143,13 +142,13 @@ def sort_dimensions(found: dict[str, Dimension], known: Mapping[str, str], probl
 def _check_condition(own: Dimension, found: Mapping[str, Dimension], known: Mapping[str, str]) -> Iterator[Problem]:
     for key, values in own.when.items():
         parent, where = found.get(key), known[own.key]
-        if parent is None and key not in known:
+        if parent is None:
             hint = did_you_mean(key, found) or f"the sweep searches {', '.join(found)}"
             yield Problem(f"{own.key} depends on {key!r}, which the sweep does not search", where, "sweep", hint)
         elif isinstance(parent, Range):
             text = f"{own.key} depends on {key}, which is a range"
             yield Problem(text, where, "sweep", f"list the values of {key}")
-        elif parent is not None and (wrong := [value for value in values if not parent.contains(value)]):
+        elif wrong := [value for value in values if not parent.contains(value)]:
             text = f"{own.key} depends on {key} = {wrong[0]!r}, which is not one of its values"
             yield Problem(text, where, "sweep", f"they are {', '.join(map(str, parent.probe()))}")
 

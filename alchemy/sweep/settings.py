@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from alchemy.annotations import find_mismatches
 from alchemy.config.tree import Document
-from alchemy.errors import ConfigError, Problem
+from alchemy.errors import Problem
 from alchemy.index.metric_direction import is_minimized
 from alchemy.sweep.read_space import SpaceReader, sort_dimensions
 from alchemy.sweep.sobol import MOST
@@ -51,55 +52,47 @@ class Settings:
         return self.mode == "min"
 
 
-def read_settings(doc: Document, grid: Sequence[str] = (), given: Mapping[str, object] = {}) -> Settings:
-    """Read the `[sweep]` table of a config; `grid` are texts such as `optim.lr=1e-3,1e-4`, `given` other options.
+def read_settings(
+    doc: Document, grid: Sequence[str] = (), given: Mapping[str, object] = {}
+) -> tuple[Settings, list[Problem]]:
+    """Read the `[sweep]` table of a config and return its settings with all mistakes.
 
-    Raises ConfigError with all mistakes.
+    `grid` are texts such as `optim.lr=1e-3,1e-4`, `given` the settings of the command line.
     """
     table, problems = doc.table("sweep"), list[Problem]()
     where = {key: table.where(key) for key in SETTINGS if key in table}
-    values = {key: table[key] for key in SETTINGS if key in table}
-    for key, value in given.items():
-        values[key], where[key] = value, f"--{key.replace('_', '-')}"
-    for key, value in values.items():
-        expected = find_mismatches(key, value, SETTINGS[key])
-        problems += [Problem(text, where[key], "sweep", hint) for text, hint in expected]
+    where |= {key: f"--{key.replace('_', '-')}" for key in given}
+    values: dict[str, Any] = {key: table[key] for key in SETTINGS if key in table} | dict(given)
+    for key in list(values):
+        if mistakes := find_mismatches(key, values[key], SETTINGS[key]):
+            problems += [Problem(text, where[key], "sweep", hint) for text, hint in mistakes]
+            del values[key]
     reader = SpaceReader(doc, SETTINGS, problems)
     reader.read(table)
     reader.read_grid(grid)
     space = Space(tuple(sort_dimensions(reader.dimensions, reader.where, problems)))
     place = table.where() if "sweep" in doc else doc.path
-    if not reader.where:
+    if not reader.where and not problems:
         hint = "add a key to [sweep], such as optim.lr = { log = [1e-5, 1e-2] }, or pass --grid optim.lr=1e-3,1e-4"
         problems.append(Problem("the sweep has no keys to search", place, hint=hint))
     monitor = doc.table("checkpoint").get("monitor")
-    metric = values.get("metric") or monitor
+    metric = str(values.get("metric") or monitor or "")
     if not metric:
         hint = 'add metric = "dev/accuracy" to [sweep], or [checkpoint] with a monitor'
         problems.append(Problem("the sweep has no metric to compare runs by", place, "sweep", hint))
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
-    if metric == monitor:
-        values.setdefault("mode", doc.table("checkpoint").get("mode") or _guess_mode(str(metric)))
-    method = str(values.get("method") or ("random" if space.continuous or "trials" in values else "grid"))
+    mode = doc.table("checkpoint").get("mode") if metric == monitor else None
+    method = values.get("method") or ("random" if space.continuous or "trials" in values else "grid")
     settings = Settings(
         space=space,
         method=method,
-        metric=str(metric),
-        mode=str(values.get("mode") or _guess_mode(str(metric))),
+        metric=metric,
+        mode=values.get("mode") or mode or ("min" if is_minimized(metric) else "max"),
         trials=values.get("trials") or (None if method == "grid" else TRIALS),
         seeds=_list_seeds(values.get("seeds"), doc.get("seed")),
         where={**where, **reader.where},
+        **{key: values[key] for key in ("prune", "prune_after", "seed", "name") if key in values},
     )
-    rest = {key: values[key] for key in ("prune", "prune_after", "seed", "name") if key in values}
-    settings = replace(settings, **rest)
-    if unsuitable := list(_check_method(settings, where.get("method", place))):
-        raise ConfigError(unsuitable)
-    return settings
-
-
-def _guess_mode(metric: str) -> str:
-    return "min" if is_minimized(metric) else "max"
+    return settings, list(dict.fromkeys([*problems, *_check_method(settings, place)]))
 
 
 def _list_seeds(seeds: object, own: object) -> list[int]:
@@ -109,8 +102,8 @@ def _list_seeds(seeds: object, own: object) -> list[int]:
     return list(range(1, seeds + 1)) if isinstance(seeds, int) else [own if isinstance(own, int) else 1]
 
 
-def _check_method(settings: Settings, where: str) -> Iterator[Problem]:
-    space, method = settings.space, settings.method
+def _check_method(settings: Settings, place: str) -> Iterator[Problem]:
+    space, method, where = settings.space, settings.method, settings.where.get("method", place)
     if method in ("grid", "hill_climbing") and space.continuous:
         key = space.continuous[0]
         hint = f"list its values, add points = 5 to its table, or use {'random' if method == 'grid' else 'annealing'}"

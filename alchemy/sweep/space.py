@@ -147,12 +147,12 @@ class Space:
                 moved[dimension.key] = value if dimension.key == key else default
         return moved
 
-    def probe_points(self) -> Iterator[tuple[Dimension, Point]]:
+    def probe_points(self) -> Iterator[Point]:
         """Yield, for each dimension, points that have each of its values, or the ends of its range."""
         for dimension in self.dimensions:
             base = self._activate(dimension, {})
             for value in dimension.probe():
-                yield dimension, self.move(base, dimension.key, value)
+                yield self.move(base, dimension.key, value)
 
     def _activate(self, dimension: Dimension, wanted: Point) -> Point:
         """Return a point that meets the condition of a dimension."""
