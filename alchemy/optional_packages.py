@@ -33,6 +33,8 @@ EXTRAS = {
     "pynvml": "gpu",
     "sqlalchemy": "track",
     "psycopg": "track",
+    "optuna": "sweep",
+    "cmaes": "sweep",
 }
 _PUBLISHED_AS = {"sklearn": "scikit-learn", "PIL": "pillow", "pynvml": "nvidia-ml-py"}
 _BY_SUFFIX = {".parquet": "pyarrow", ".zst": "zstandard"}

@@ -168,21 +168,29 @@ def _judge(row: MetricRow, place: int, groups: Sequence[RunGroup], lower: bool, 
         what = f"{' and '.join(single)} {'have' if len(single) > 1 else 'has'} 1 run"
         moved = f"{b} - {a} = {_signed(mean - base)}"
         return f"{row.name}: {moved}, but no statement is possible: {what}; run more seeds, for example --seeds 1,2,3"
+    return describe_difference(row.name, (a, b), test, lower=lower, confidence=confidence)
+
+
+def describe_difference(
+    metric: str, labels: tuple[str, str], test: Difference, *, lower: bool, confidence: float = 0.95
+) -> str:
+    """Return whether two groups of runs differ on a metric by more than the noise of their seeds, as a sentence."""
+    a, b = labels
     over = (
         f"paired over {test.counts[0]} seeds"
         if test.paired
         else f"Welch's test, {test.counts[0]} and {test.counts[1]} runs"
     )
     if test.mean == 0 and test.error == 0:
-        return f"{a} and {b} have the same {row.name} ({over})"
+        return f"{a} and {b} have the same {metric} ({over})"
     low, high = (test.low, test.high) if test.mean > 0 or test.p >= 1 - confidence else (-test.high, -test.low)
     interval = f"{confidence * 100:g} % interval {_brief(low)} .. {_brief(high)}"
     evidence = f"(standard error {_brief(test.error)}, {interval}, p {_format_p(test.p)}, {over})"
     if test.p >= 1 - confidence:
         what = f"{b} - {a} = {_signed(test.mean)} {evidence} is within the noise of the seeds"
-        return f"no clear difference between {a} and {b} on {row.name}: {what}"
+        return f"no clear difference between {a} and {b} on {metric}: {what}"
     better, worse = (b, a) if (test.mean < 0) == lower else (a, b)
-    return f"{better} is better than {worse} on {row.name} by {_brief(abs(test.mean))} {evidence}"
+    return f"{better} is better than {worse} on {metric} by {_brief(abs(test.mean))} {evidence}"
 
 
 def _format_p(p: float) -> str:

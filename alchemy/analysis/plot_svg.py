@@ -54,7 +54,7 @@ def _draw_panel(panel: Panel, plot: Plot) -> Iterator[str]:
     x_axis, y_axis = map(pad, plot.axes(panel))
     place = _Area(x_axis, y_axis)
     yield f'<text x="{LEFT}" y="18" font-weight="bold">{escape_text(panel.title)}</text>\n'
-    yield from _draw_grid(place)
+    yield from _draw_grid(place, panel.ticks)
     yield f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape_text(plot.x_label)}</text>\n'
     for number, line in reversed(list(enumerate(panel.lines))):
         yield from _draw_line(line, number, place)
@@ -87,17 +87,17 @@ class _Area:
         return [part for part in found if part]
 
 
-def _draw_grid(area: _Area) -> Iterator[str]:
+def _draw_grid(area: _Area, labels: Sequence[tuple[float, str]]) -> Iterator[str]:
     ticks = find_ticks(area.y_axis, 5)
     for tick, text in zip(ticks, format_ticks(ticks), strict=True):
         y = _number(area.y(tick))
         yield f'<path class="grid" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
         yield f'<text x="{LEFT - 8}" y="{y}" dy="4" text-anchor="end">{text}</text>\n'
     ticks = find_ticks(area.x_axis, 8)
-    for tick, text in zip(ticks, format_ticks(ticks), strict=True):
+    for tick, text in labels or zip(ticks, format_ticks(ticks), strict=True):
         x = _number(area.x(tick))
         yield f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>'
-        yield f'<text x="{x}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{text}</text>\n'
+        yield f'<text x="{x}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{escape_text(text)}</text>\n'
 
 
 def _draw_line(line: PlotLine, number: int, area: _Area) -> Iterator[str]:
@@ -114,9 +114,9 @@ def _draw_line(line: PlotLine, number: int, area: _Area) -> Iterator[str]:
         for part in area.points(line.xs, line.raw):
             yield f'<path class="raw s{color}" d="{_path(part)}"/>\n'
     for part in area.points(line.xs, line.ys):
-        if len(part) > 1:
+        if len(part) > 1 and not line.dots:
             yield f'<path class="line {_classes(number)}" d="{_path(part)}"/>\n'
-        if len(part) == 1 or len(line.xs) <= MARKED:
+        if len(part) == 1 or len(line.xs) <= MARKED or line.dots:
             for x, y in part:
                 yield f'<circle class="f{color}" cx="{_number(x)}" cy="{_number(y)}" r="2.5"/>\n'
 

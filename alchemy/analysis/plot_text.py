@@ -41,7 +41,7 @@ def draw_panel(panel: Panel, plot: Plot, width: int, height: int, *, color: bool
     for row, text in enumerate(canvas.rows(color)):
         yield f"{labels.get(row, ''):>{margin}} {tick_bar if row in labels else bar}{text}".rstrip()
     yield f"{'':>{margin}} {corner}{flat * columns}"
-    yield f"{'':>{margin}}  {_place_ticks(x_axis, columns)}"
+    yield f"{'':>{margin}}  {_place_ticks(x_axis, columns, panel.ticks)}"
     if plot.x_label:
         yield cut(f"{'':>{margin}}  {plot.x_label}", width, unicode)
     for number, line in enumerate(panel.lines):
@@ -53,11 +53,12 @@ def _row_of(axis: Axis, value: float, height: int) -> int:
     return round((1 - axis.place(value)) * (height - 1))
 
 
-def _place_ticks(axis: Axis, columns: int) -> str:
+def _place_ticks(axis: Axis, columns: int, labels: Sequence[tuple[float, str]]) -> str:
     """Return the labels of the x-axis, without overlaps."""
     ticks = find_ticks(axis, max(3, columns // 12))
     line = ""
-    for tick, text in zip(ticks, format_ticks(ticks), strict=True):
+    for tick, text in labels or zip(ticks, format_ticks(ticks), strict=True):
+        text = printable(text)
         start = round(axis.place(tick) * (columns - 1)) - len(text) // 2
         start = max(0, min(start, columns - len(text)))
         if start > len(line) or (not line and start == 0):
@@ -98,7 +99,7 @@ def _draw_line(canvas: _Braille | _Letters, line: PlotLine, number: int, x_axis:
     for bottom, top in zip(low, high) if line.runs == 1 else ():  # the extremes of a long curve
         if bottom is not None and top is not None:
             _connect(canvas, [bottom, top], number)
-    _connect(canvas, ys, number)
+    _connect(canvas, [dot for own in ys for dot in (own, None)] if line.dots else ys, number)
 
 
 def _curves_of(line: PlotLine) -> tuple[list[float], list[float], list[float]]:

@@ -29,7 +29,7 @@ class PlotLine:
     """A curve: `ys[i]` at `xs[i]`, where NaN is a gap. The other values of a point are optional.
 
     `low` and `high` bound the points that `ys` summarizes: the standard deviation over seeds (`runs` > 1), or the
-    extremes of a long curve. `raw` is the curve before smoothing.
+    extremes of a long curve. `raw` is the curve before smoothing. With `dots`, the points are not connected.
     """
 
     label: str
@@ -39,14 +39,16 @@ class PlotLine:
     high: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
     runs: int = 1
+    dots: bool = False
 
 
 @dataclass
 class Panel:
-    """Curves with the same axes."""
+    """Curves with the same axes. The x-axis has numbers, or `ticks`: places with their labels."""
 
     title: str
     lines: list[PlotLine]
+    ticks: list[tuple[float, str]] = field(default_factory=list)
 
 
 @dataclass

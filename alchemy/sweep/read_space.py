@@ -33,7 +33,7 @@ class SpaceReader:
             if isinstance(item, Table) and item and not self._is_dimension(item, here):
                 self.read(item, here)
             else:
-                self._add(dotted_key(here), item, where)
+                self.add(dotted_key(here), item, where)
 
     def _is_dimension(self, table: Table, path: tuple[str, ...]) -> bool:
         """Return whether a table describes values. If it is a table of the config, it contains keys, even a `log`."""
@@ -49,12 +49,12 @@ class SpaceReader:
             if not sign or not key.strip() or not values.strip():
                 self._report("expected KEY=VALUE,VALUE", where, "for example, optim.lr=1e-3,1e-4")
             else:
-                self._add(key.strip(), _split_values(values), where)
+                self.add(key.strip(), _split_values(values), where)
 
     def _report(self, text: str, where: str, hint: str = "") -> None:
         self._problems.append(Problem(text, where, "" if where.startswith("--") else "sweep", hint))
 
-    def _add(self, key: str, item: object, where: str) -> None:
+    def add(self, key: str, item: object, where: str) -> None:
         self.where[key] = where
         table = item if isinstance(item, Table) else Table({"choice": item})
         kinds = [kind for kind in KINDS if kind in table]

@@ -1,0 +1,254 @@
+"""Run a sweep over the queue: ask for points, wait for their runs, read their values, and prune."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.index.metric_entries import read_metric_entries
+from alchemy.index.read_curves import CurveFollower
+from alchemy.index.value_format import format_names
+from alchemy.queue import Entry, Event, NewEntry, Queue, Slots, Worker, WorkerExists, stop_entry
+from alchemy.queue import entry as states
+from alchemy.records.status import try_read_info
+from alchemy.sweep import study as outcomes
+from alchemy.sweep.optuna_storage import OptunaCopy
+from alchemy.sweep.proposers import propose
+from alchemy.sweep.pruning import is_hopeless
+from alchemy.sweep.settings import Settings
+from alchemy.sweep.space import Point
+from alchemy.sweep.study import Study, Trial
+
+OPEN = (states.WAITING, states.RUNNING)
+POLL = 0.5  # seconds
+Command = Callable[[Point, int], tuple[str, ...]]  # point, seed -> the command of a run
+Runs = dict[str, Entry]  # seed -> entry
+
+
+class Controller:
+    """Runs a sweep until every point has ended; each run is an entry of the queue, in the group of the sweep.
+
+    All it knows is in the study and the queue, so that a killed sweep continues where it was.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        settings: Settings,
+        queue: Queue,
+        command: Command,
+        slots: Slots,
+        report: Callable[[str, Trial], object] = lambda kind, trial: None,
+        on_event: Callable[[Event], object] = lambda event: None,
+    ) -> None:
+        self._study, self._settings, self._queue, self._command = study, settings, queue, command
+        self._slots, self._report = slots, report
+        self.group = f"sweep:{study.name}"
+        self._worker = Worker(queue, slots, self.group, on_event)
+        self._copy = OptunaCopy(study)
+        self._curves = _Curves(queue, settings)
+        self._exhausted = False
+
+    def run(self) -> bool:
+        """Run the sweep; return whether it is complete, which it is not after `stop`, or if runs are held."""
+        self._remove_strangers()
+        with contextlib.ExitStack() as stack:
+            owns = False
+            try:
+                while self.advance():
+                    owns = owns or self._take_over(stack)
+                    if owns:
+                        self._worker.step(POLL)
+                    elif self._worker.stopping:
+                        break  # the runs belong to another worker
+                    else:
+                        time.sleep(POLL)
+            except AlchemyError:  # a full disk, for example
+                self.stop()
+                while owns and self._worker.running():
+                    self._worker.step(POLL)
+                raise
+        return not self._list_open()
+
+    def _remove_strangers(self) -> None:
+        """Remove the entries of an earlier sweep of this name, whose folder was removed."""
+        for entry in self._queue.list(self.group):
+            if entry.note.get("study") != self._study.plan.created:
+                stop_entry(self._queue, entry.id)
+                self._queue.remove(entry.id)
+
+    def _take_over(self, stack: contextlib.ExitStack) -> bool:
+        """Become the worker of the queue, unless there is one, which then runs the entries of the sweep."""
+        with contextlib.suppress(WorkerExists):
+            stack.enter_context(self._worker)
+            return True
+        return False
+
+    def stop(self) -> None:
+        """Start nothing new and stop what is running; a signal handler may call it."""
+        self._worker.stop()
+
+    def advance(self) -> bool:
+        """Settle points whose runs have ended, prune, and ask for new points; return whether anything is left."""
+        runs = self._collect_runs()
+        for trial in self._list_open():
+            self._settle(trial, runs.get(trial.number, {}))
+        if self._settings.prune:
+            self._prune(runs)
+        if not self._worker.stopping:
+            self._fill(runs)
+        left = (states.RUNNING,) if self._worker.stopping else OPEN
+        return any(entry.state in left for entry in self._queue.list(self.group))
+
+    def retry(self) -> None:
+        """Run the failed runs of failed points again."""
+        runs = self._collect_runs()
+        for trial in [trial for trial in self._study.trials if trial.state == outcomes.FAILED]:
+            self._study.settle(trial, outcomes.RUNNING)
+            for entry in runs.get(trial.number, {}).values():
+                if entry.state == states.FAILED:
+                    fresh = {"state": states.WAITING, "failures": 0, "reason": ""}
+                    self._queue.update(entry.id, lambda entry, fresh=fresh: replace(entry, **fresh))  # type: ignore[misc]
+
+    def _list_open(self) -> list[Trial]:
+        return [trial for trial in self._study.trials if trial.state == outcomes.RUNNING]
+
+    def _collect_runs(self) -> dict[int, Runs]:
+        found: dict[int, Runs] = {}
+        for entry in self._queue.list(self.group):
+            found.setdefault(entry.note["point"], {})[entry.note["seed"]] = entry
+        return found
+
+    def _fill(self, runs: dict[int, Runs]) -> None:
+        """Add the runs of points that have none yet, and of as many new points as there are free slots."""
+        for trial in self._list_open():
+            self._add_runs(trial, runs.get(trial.number, {}))
+        room = self._slots.count * max(len(self._slots.gpus), 1)
+        busy = sum(entry.state in OPEN for entry in self._queue.list(self.group))
+        while busy < room and (new := self._ask()) is not None:
+            self._add_runs(new, {})
+            busy += len(self._settings.seeds)
+
+    def _ask(self) -> Trial | None:
+        study, settings = self._study, self._settings
+        if self._exhausted or (settings.trials is not None and len(study.trials) >= settings.trials):
+            return None
+        most = settings.trials or len(study.trials) + 1
+        point = propose(settings.method, settings.space, settings.seed, study.history, most)
+        self._exhausted = point is None
+        return None if point is None else study.ask(point)
+
+    def _add_runs(self, trial: Trial, known: Runs) -> None:
+        specs = [
+            NewEntry(
+                argv=self._command(trial.point, seed),
+                group=self.group,
+                note={"study": self._study.plan.created, "point": trial.number, "seed": str(seed)},
+            )
+            for seed in self._settings.seeds
+            if str(seed) not in known
+        ]
+        if specs:
+            self._queue.add(specs)
+
+    def _settle(self, trial: Trial, runs: Runs) -> None:
+        """Write the result of a point if all its runs have ended."""
+        entries = list(runs.values())
+        if len(entries) < len(self._settings.seeds) or any(
+            entry.state not in (states.DONE, states.FAILED) for entry in entries
+        ):
+            return
+        records = {entry.note["seed"]: self._queue.records_of(entry.id) for entry in entries}
+        shown = [str(paths[-1]) for paths in records.values() if paths]
+        failed = [entry for entry in entries if entry.state == states.FAILED]
+        reasons = [f"{entry.reason or 'unknown cause'} (alchemy queue logs {entry.id})" for entry in failed]
+        values: dict[str, float] = {}
+        for seed, paths in records.items():
+            if runs[seed].state == states.DONE:
+                value = read_value(paths[-1], self._settings.metric) if paths else "it has left no record"
+                if isinstance(value, str):
+                    reasons.append(value)
+                else:
+                    values[seed] = value
+        if reasons:
+            self._study.settle(trial, outcomes.FAILED, values=values, records=shown, reason=reasons[0])
+        else:
+            value = fmean(values.values())
+            self._study.settle(trial, outcomes.DONE, value=value, values=values, records=shown)
+        self._finish(trial)
+        if not failed and reasons and not any(trial.values for trial in self._study.trials):
+            # the first point that ends without the metric: no other point will have it
+            raise MetricMissing(reasons[0], hint="correct the metric of the sweep, and pass another --name")
+
+    def _finish(self, trial: Trial) -> None:
+        self._copy.add(trial)
+        self._report(trial.state, trial)
+
+    def _prune(self, runs: dict[int, Runs]) -> None:
+        for trial in self._study.trials:
+            own = runs.get(trial.number, {})
+            if trial.state == outcomes.PRUNED:  # also after the sweep was killed between the two steps
+                for entry in own.values():
+                    if entry.state in OPEN and not entry.then:
+                        stop_entry(self._queue, entry.id, then=states.DONE)
+            elif trial.state == outcomes.RUNNING and (evaluations := self._curves.find_hopeless(own, runs)):
+                reason = f"stopped after {evaluations} evaluations by {self._settings.prune} pruning"
+                records = [str(path) for entry in own.values() for path in self._queue.records_of(entry.id)[-1:]]
+                self._study.settle(trial, outcomes.PRUNED, records=records, reason=reason)
+                self._finish(trial)
+                for entry in own.values():
+                    stop_entry(self._queue, entry.id, then=states.DONE)
+
+
+class MetricMissing(AlchemyError):
+    """Raised if runs finish without the metric of the sweep."""
+
+
+class _Curves:
+    """The curves of the metric of all runs of a sweep, such that lower values are better."""
+
+    def __init__(self, queue: Queue, settings: Settings) -> None:
+        self._queue, self._settings = queue, settings
+        self._followers: dict[Path, CurveFollower] = {}
+        self._judged: dict[int, int] = {}  # entry -> evaluations, so that each one is judged once
+
+    def find_hopeless(self, own: Runs, runs: dict[int, Runs]) -> int:
+        """Return the number of evaluations after which a run of a point turns out to be hopeless; otherwise 0."""
+        for entry in own.values():
+            curve = self._read(entry) if entry.state == states.RUNNING else []
+            if len(curve) <= self._judged.get(entry.id, 0):
+                continue
+            self._judged[entry.id] = len(curve)
+            others = [self._read(other) for group in runs.values() if group is not own for other in group.values()]
+            if is_hopeless(self._settings.prune, curve, others, after=self._settings.prune_after):
+                return len(curve)
+        return 0
+
+    def _read(self, entry: Entry) -> Sequence[float]:
+        for record in reversed(self._queue.records_of(entry.id)):
+            follower = self._followers.setdefault(record, CurveFollower(record / "metrics.jsonl"))
+            with contextlib.suppress(OSError):
+                curve = follower.read().metrics.get(self._settings.metric)
+                sign = 1 if self._settings.is_minimized else -1
+                return [sign * value for value in curve.values] if curve is not None else []
+        return []
+
+
+def read_value(record: Path, metric: str) -> float | str:
+    """Return the value of a metric at the best checkpoint, as `alchemy ls` shows it; if there is none, why."""
+    best = try_read_info(record).get("best")
+    update = best.get("update") if isinstance(best, dict) else None
+    try:
+        found = read_metric_entries(record / "metrics.jsonl", update if isinstance(update, int) else None).summaries
+    except OSError:
+        found = {}
+    if metric not in found:
+        hint = did_you_mean(metric, found) or f"it has {format_names(sorted(found), 8) or 'no metrics'}"
+        return f"{record.name} has not logged {metric}; {hint}"
+    value = found[metric].at_best
+    return f"{metric} of {record.name} is not a finite number" if value is None else value

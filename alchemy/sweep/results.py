@@ -1,0 +1,90 @@
+"""What a sweep has found: the best point, whether it is better than the second, and which keys matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from alchemy.analysis.compare import describe_difference
+from alchemy.analysis.statistics import paired_test
+from alchemy.sweep.space import Choice, Dimension, Value
+from alchemy.sweep.study import Study, Trial
+
+BINS = 4  # groups of equal size, for the importance of a range
+FEWEST = 6  # points, before importance means anything
+
+
+def compare_best(study: Study) -> str:
+    """Return whether the best point is better than the second by more than the noise of the seeds, as a sentence."""
+    ranked = study.ranked()
+    if len(ranked) < 2:
+        return ""
+    best, second = ranked[:2]
+    labels = f"point {best.number}", f"point {second.number}"
+    if len(best.values) < 2:
+        moved = abs((best.value or 0.0) - (second.value or 0.0))
+        return (
+            f"{labels[0]} is ahead of {labels[1]} by {moved:.3g} on {study.plan.metric}, but with one seed per point, "
+            "this may be noise; sweep the best points again with --seeds 3"
+        )
+    values = [[trial.values[seed] for seed in best.values] for trial in (best, second)]
+    return describe_difference(study.plan.metric, labels, paired_test(*values), lower=study.is_minimized)
+
+
+def measure_importance(study: Study) -> dict[str, float]:
+    """Return, for each key, the share of the variance of the values that it explains alone, the largest first.
+
+    The points are grouped by their value of the key, or into quarters of its range. The share is corrected for chance
+    (epsilon squared), so that a key without effect has about 0. Keys with too few points are left out.
+    """
+    found: dict[str, float] = {}
+    for dimension in study.space.dimensions:
+        trials = [trial for trial in study.ranked() if dimension.key in trial.point]
+        if (share := _explain_variance(_group(dimension, trials))) is not None:
+            found[dimension.key] = share
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _group(dimension: Dimension, trials: Sequence[Trial]) -> list[list[float]]:
+    groups: dict[object, list[float]] = {}
+    if isinstance(dimension, Choice) and len(dimension.values) <= 2 * BINS:
+        for trial in trials:
+            groups.setdefault(dimension.values.index(trial.point[dimension.key]), []).append(_value(trial))
+    else:
+        ordered = sorted(trials, key=lambda trial: dimension.place_of(trial.point[dimension.key]))
+        for place, trial in enumerate(ordered):
+            groups.setdefault(place * BINS // len(ordered), []).append(_value(trial))
+    return list(groups.values())
+
+
+def _value(trial: Trial) -> float:
+    assert trial.value is not None
+    return trial.value
+
+
+def _explain_variance(groups: Sequence[Sequence[float]]) -> float | None:
+    """Return epsilon squared; None if there are too few values.
+
+    >>> _explain_variance([[1.0, 1.1, 0.9], [5.0, 5.1, 4.9]]) > 0.99, _explain_variance([[1.0, 2.0, 3.0]] * 2)
+    (True, 0.0)
+    """
+    values = [value for group in groups for value in group]
+    count, kinds = len(values), len(groups)
+    if count < FEWEST or kinds < 2 or count <= kinds:
+        return None
+    mean = fmean(values)
+    total = math.fsum((value - mean) ** 2 for value in values)
+    inside = math.fsum((value - fmean(group)) ** 2 for group in groups for value in group)
+    if total == 0:
+        return 0.0
+    return min(max(1 - (inside / (count - kinds)) / (total / (count - 1)), 0.0), 1.0)
+
+
+def format_value(value: Value) -> str:
+    from alchemy.config.toml_writer import format_inline
+    from alchemy.index.value_format import format_number
+
+    if isinstance(value, float):
+        return format_number(value)
+    return value if isinstance(value, str) else format_inline(value)

@@ -1,0 +1,246 @@
+"""The files of a sweep: its settings, and what has become of each point."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from alchemy.config.tree import Document, Table
+from alchemy.errors import AlchemyError, Problem, did_you_mean
+from alchemy.files import home, lock_file, open_to_append, read_table, shorten_path, write_json
+from alchemy.index.read_curves import parse_lines
+from alchemy.records.status import now
+from alchemy.sweep.read_space import SpaceReader, sort_dimensions
+from alchemy.sweep.settings import Settings
+from alchemy.sweep.space import Choice, Dimension, Point, Space
+
+FORMAT = 1
+STUDY, POINTS, LOCK = "study.json", "points.jsonl", "lock"
+RUNNING, DONE, PRUNED, FAILED = "running", "done", "pruned", "failed"
+_FIXED = ("config", "overrides", "digest", "space", "metric", "mode", "seeds")  # a sweep cannot continue with others
+_WORDS = {"digest": "config", "overrides": "--set options", "seeds": "list of seeds"}
+
+
+@dataclass
+class Trial:
+    """A point, its state, and the value of each of its seeds; `value` is their mean, once all of them have finished."""
+
+    number: int
+    point: Point
+    state: str = RUNNING
+    value: float | None = None
+    values: dict[str, float] = field(default_factory=dict)
+    records: list[str] = field(default_factory=list)
+    reason: str = ""
+
+
+@dataclass
+class Plan:
+    """What `study.json` says."""
+
+    name: str
+    config: str
+    overrides: list[str]
+    digest: str
+    space: dict[str, dict[str, Any]]
+    metric: str
+    mode: str
+    seeds: list[int]
+    method: str
+    trials: int | None
+    prune: str
+    seed: int
+    created: str
+    format: int = FORMAT
+
+
+class Study:
+    """A sweep on disk: `with Study(folder).open(plan) as study: study.ask(point)`. Reading needs no lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.plan = _read_plan(folder)
+        self.space = _read_space(self.plan)
+        self.trials = list(_read_trials(folder / POINTS))
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def is_minimized(self) -> bool:
+        return self.plan.mode == "min"
+
+    @property
+    def history(self) -> list[tuple[Point, float | None]]:
+        """The points so far with their values, of which lower ones are better."""
+        sign = 1 if self.is_minimized else -1
+        return [(trial.point, None if trial.value is None else sign * trial.value) for trial in self.trials]
+
+    def ranked(self) -> list[Trial]:
+        """Return the points with a value, the best first."""
+        done = [trial for trial in self.trials if trial.value is not None]
+        return sorted(done, key=lambda trial: (trial.value or 0.0) * (1 if self.is_minimized else -1))
+
+    def ask(self, point: Point) -> Trial:
+        """Write a new point; it is run even if the sweep is killed right after."""
+        trial = Trial(len(self.trials), point)
+        self._append({"event": "asked", "point": trial.number, "params": point})
+        self.trials.append(trial)
+        return trial
+
+    def settle(self, trial: Trial, state: str, **result: Any) -> None:
+        """Write what has become of a point: its values and records, or a reason."""
+        self._append({"event": state, "point": trial.number, **result})
+        _apply(trial, state, result)
+
+    def _append(self, row: Mapping[str, Any]) -> None:
+        line = json.dumps({**row, "t": now()}, ensure_ascii=False) + "\n"
+        with _explain_errors(self.folder):
+            handle = open_to_append(self.folder / POINTS)
+            try:
+                size = os.fstat(handle).st_size
+                if (
+                    size and os.pread(handle, 1, size - 1) != b"\n"
+                ):  # a killed sweep or a full disk cut off the last line
+                    line = f"\n{line}"
+                os.write(handle, line.encode())
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _apply(trial: Trial, state: str, result: Mapping[str, Any]) -> None:
+    trial.state = state
+    trial.value, trial.values = result.get("value"), result.get("values", {})
+    trial.records, trial.reason = result.get("records", []), result.get("reason", "")
+
+
+@contextlib.contextmanager
+def open_study(plan: Plan) -> Iterator[Study]:
+    """Create a sweep, or continue the one of this name; raise an error if it is another one, or is running."""
+    folder = sweeps_folder() / plan.name
+    with contextlib.ExitStack() as stack:
+        with _explain_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not stack.enter_context(lock_file(folder / LOCK)):
+                hint = "wait for it, or pass another --name"
+                raise AlchemyError(f"the sweep {plan.name!r} is already running", hint=hint)
+            if (folder / STUDY).exists():
+                old = _read_plan(folder)
+                _check_same(folder, old, plan)
+                plan.created = old.created
+            write_json(folder / STUDY, asdict(plan))
+        yield Study(folder)
+
+
+def make_plan(doc: Document, settings: Settings, overrides: Sequence[str], digest: str) -> Plan:
+    path = Path(doc.path)
+    default = f"{path.stem}-{doc.variant.replace('+', '-')}" if doc.variant else path.stem
+    name = settings.name or default
+    if not name or name.startswith(".") or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise AlchemyError(f"invalid name {name!r}", hint="use letters, digits, '-', '_' and '.' in --name")
+    return Plan(
+        name=name,
+        config=doc.label,
+        overrides=list(overrides),
+        digest=digest,
+        space={dimension.key: describe_dimension(dimension) for dimension in settings.space.dimensions},
+        created=now(),
+        **{key: vars(settings)[key] for key in ("metric", "mode", "seeds", "method", "trials", "prune", "seed")},
+    )
+
+
+def _check_same(folder: Path, old: Plan, new: Plan) -> None:
+    stored = json.loads(json.dumps(asdict(new)))
+    for key in _FIXED:
+        if vars(old)[key] != stored[key]:
+            text = f"the sweep {new.name!r} already exists, with another {_WORDS.get(key, key)}"
+            hint = f"pass --name to start another one, or remove {shorten_path(folder)}"
+            raise AlchemyError(text, hint=hint)
+
+
+def find_study(name: str) -> Study:
+    """Read a sweep by its name."""
+    names = list_studies()
+    if name not in names:
+        hint = did_you_mean(name, names) or (f"there are {', '.join(names)}" if names else "there are none yet")
+        raise AlchemyError(f"there is no sweep {name!r} in {shorten_path(sweeps_folder())}", hint=hint)
+    return Study(sweeps_folder() / name)
+
+
+def list_studies() -> list[str]:
+    return sorted(path.parent.name for path in sweeps_folder().glob(f"*/{STUDY}"))
+
+
+def sweeps_folder() -> Path:
+    return home() / "sweeps"
+
+
+def describe_dimension(dimension: Dimension) -> dict[str, Any]:
+    """Return a dimension as it is written in a `[sweep]` table.
+
+    >>> describe_dimension(Choice("model.depth", range(2, 9, 2)))
+    {'int': [2, 8], 'step': 2}
+    """
+    when = {"when": {key: list(values) for key, values in dimension.when.items()}} if dimension.when else {}
+    if not isinstance(dimension, Choice):
+        kind = ("log_" if dimension.log else "") + "int" if dimension.integer else "log" if dimension.log else "uniform"
+        return {kind: [dimension.low, dimension.high], **when}
+    if isinstance(dimension.values, range):
+        return {"int": [dimension.values[0], dimension.values[-1]], "step": dimension.values.step, **when}
+    return {"choice": list(dimension.values), **when}
+
+
+def _read_plan(folder: Path) -> Plan:
+    try:
+        plan = Plan(**read_table(folder / STUDY))
+    except (OSError, ValueError, TypeError) as error:
+        hint = "remove the folder to start again"
+        raise AlchemyError(f"{shorten_path(folder / STUDY)} cannot be read: {error}", hint=hint) from error
+    if plan.format != FORMAT:
+        raise AlchemyError(f"{shorten_path(folder / STUDY)} has format {plan.format}, expected {FORMAT}")
+    return plan
+
+
+def _read_space(plan: Plan) -> Space:
+    problems: list[Problem] = []
+    reader = SpaceReader(Document(), (), problems)
+    for key, item in plan.space.items():
+        reader.add(key, Table(item), STUDY)
+    space = Space(tuple(sort_dimensions(reader.dimensions, reader.where, problems)))
+    if problems:
+        raise AlchemyError(f"the space in {STUDY} of {plan.name!r} is damaged: {problems[0]}")
+    return space
+
+
+def _read_trials(path: Path) -> Iterator[Trial]:
+    """Yield the points of a file; a line that is damaged, because the sweep was killed while writing it, is skipped."""
+    trials: list[Trial] = []
+    try:
+        rows = parse_lines(path.read_bytes().rpartition(b"\n")[0] + b"\n")
+    except FileNotFoundError:
+        return
+    for row in rows:
+        if row is None:
+            continue
+        number, event = row.get("point"), row.get("event")
+        if event == "asked" and number == len(trials) and isinstance(row.get("params"), dict):
+            trials.append(Trial(number, row["params"]))
+        elif isinstance(number, int) and 0 <= number < len(trials) and event in (RUNNING, DONE, PRUNED, FAILED):
+            _apply(trials[number], event, row)
+    yield from trials
+
+
+@contextlib.contextmanager
+def _explain_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot write to {shorten_path(folder)}: {error.strerror or error}"
+        raise AlchemyError(text, hint="free some space, then run the same command again") from error
