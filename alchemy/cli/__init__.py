@@ -16,6 +16,7 @@ BROKEN_PIPE = 128 + 13  # 128 + SIGPIPE, the exit code that shells report
 # each command is a module that defines COMMAND; the descriptions are here so that --help imports none of them
 COMMANDS = {
     "run": "run the experiments that configs describe",
+    "sweep": "search for good values of config keys with many runs",
     "resume": "resume an interrupted run, with bit-identical results",
     "rerun": "repeat a run from its record and compare the results",
     "test": "evaluate a trained model on its test split",
@@ -67,7 +68,6 @@ PLANNED = {
     "serve": "the dashboard",
     "web": "the dashboard",
     "deploy": "serving a trained model",
-    "sweep": "hyperparameter search",
 }
 
 EXAMPLES = """examples:

@@ -62,11 +62,15 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(NamedTuple):
-    """A command: a function that adds its arguments, its main function, and the examples in its help."""
+    """A command: a function that adds its arguments, its main function, and the examples in its help.
+
+    `default` is the subcommand that may be left out, as in `alchemy sweep train.toml`.
+    """
 
     arguments: Callable[[Parser], None]
     main: Callable[[argparse.Namespace], int]
     examples: str
+    default: str = ""
 
 
 def load_command(name: str) -> Command:
@@ -83,8 +87,10 @@ def build_parser(name: str) -> Parser:
 
 
 def parse_command(name: str, words: Sequence[str]) -> argparse.Namespace:
-    parser = build_parser(name)
+    parser, default = build_parser(name), load_command(name).default
     nested = parser.nested()
+    if default and words and words[0] not in (*nested, "-h", "--help"):
+        words = [default, *words]
     # intermixed, so that `run a.toml --device 0 b.toml` works
     args, extra = parser.parse_known_args(words) if nested else parser.parse_known_intermixed_args(words)
     if extra:

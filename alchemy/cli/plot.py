@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +41,7 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.analysis.groups import select_runs
     from alchemy.analysis.series import build_plot
 
-    suffix = os.path.splitext(args.out)[1].lower() if args.out else ""
-    if args.out and suffix not in (".svg", ".png"):
-        raise AlchemyError(f"--out {args.out}: expected a file that ends with .svg or .png")
+    check_picture(args.out)
     with open_index() as index:
         rows = [row for text in args.runs for row in select_runs(index, text)]
         names = [[name.strip() for name in text.split(",") if name.strip()] for text in args.metric]
@@ -53,9 +50,9 @@ def _main(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_as_data(plot))
     elif args.out:
-        _write(plot, args.out, suffix)
+        write_plot(plot, args.out)
     else:
-        _print(plot, args.height)
+        print_plot(plot, args.height)
     for note in plot.notes:
         print(printable(f"note: {note}"), file=sys.stderr)
     return 0
@@ -77,10 +74,17 @@ def _as_data(plot: Plot) -> dict[str, Any]:
     }
 
 
-def _write(plot: Plot, out: str, suffix: str) -> None:
+def check_picture(out: str | None) -> None:
+    """Raise an error if a file cannot be written as a picture because of its name."""
+    if out and not out.lower().endswith((".svg", ".png")):
+        raise AlchemyError(f"--out {out}: expected a file that ends with .svg or .png")
+
+
+def write_plot(plot: Plot, out: str) -> None:
+    """Write a plot as a picture."""
     from alchemy.files import write_atomic
 
-    if suffix == ".svg":
+    if out.lower().endswith(".svg"):
         from alchemy.analysis.plot_svg import draw_svg
 
         data: str | bytes = draw_svg(plot)
@@ -95,7 +99,8 @@ def _write(plot: Plot, out: str, suffix: str) -> None:
     print(f"wrote {printable(out)}", file=sys.stderr)
 
 
-def _print(plot: Plot, height: int) -> None:
+def print_plot(plot: Plot, height: int) -> None:
+    """Draw a plot in the terminal."""
     from alchemy.analysis.plot_text import draw_text
     from alchemy.analysis.screen import measure_screen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ class OptunaCopy:
         direction = "minimize" if self._study.is_minimized else "maximize"
         name = self._study.name
         copy = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
-        copy.set_metric_names([self._study.plan.metric])
+        with warnings.catch_warnings(action="ignore"):  # the function is experimental
+            copy.set_metric_names([self._study.plan.metric])
         known = {trial.user_attrs.get(POINT) for trial in copy.get_trials(deepcopy=False)}
         self._copy = copy
         for trial in self._study.trials:

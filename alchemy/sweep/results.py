@@ -28,8 +28,8 @@ def compare_best(study: Study) -> str:
             f"{labels[0]} is ahead of {labels[1]} by {moved:.3g} on {study.plan.metric}, but with one seed per point, "
             "this may be noise; sweep the best points again with --seeds 3"
         )
-    values = [[trial.values[seed] for seed in best.values] for trial in (best, second)]
-    return describe_difference(study.plan.metric, labels, paired_test(*values), lower=study.is_minimized)
+    one, other = ([trial.values[seed] for seed in best.values] for trial in (best, second))
+    return describe_difference(study.plan.metric, labels, paired_test(one, other), lower=study.is_minimized)
 
 
 def measure_importance(study: Study) -> dict[str, float]:
