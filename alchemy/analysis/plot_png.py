@@ -49,7 +49,7 @@ def draw_panel(axes: Axes, panel: Panel, plot: Plot) -> None:
             axes.fill_between(line.xs, line.low, line.high, color=color, alpha=0.18, linewidth=0)
         if line.raw:
             axes.plot(line.xs, line.raw, color=color, alpha=0.3, linewidth=0.8)
-        marker, style = (".", "") if line.dots else ("." if len(line.xs) <= MARKED else "", style)
+        marker, style = (".", " ") if line.dots else ("." if len(line.xs) <= MARKED else "", style)
         axes.plot(line.xs, line.ys, style, color=color, linewidth=1.4, marker=marker, label=printable(line.label))
     texts = [axes.set_title(printable(panel.title), loc="left", fontsize=10), axes.set_xlabel(plot.x_label)]
     if any(math.isfinite(y) for line in panel.lines for y in line.ys):

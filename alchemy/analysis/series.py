@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from alchemy.analysis.axes import Axis, fit_axis
 from alchemy.analysis.groups import REPEATED, changed_keys, fold_seeds
@@ -63,7 +64,8 @@ class Plot:
 
     def axes(self, panel: Panel) -> tuple[Axis, Axis]:
         """Return the x-axis, which all panels share, and the y-axis of a panel, which shows its bands too."""
-        xs = (x for other in self.panels for line in other.lines for x in line.xs)
+        places = (place for other in self.panels for place, _ in other.ticks)
+        xs = chain(places, (x for other in self.panels for line in other.lines for x in line.xs))
         ys = (y for line in panel.lines for values in (line.ys, line.low, line.high, line.raw) for y in values)
         return fit_axis(xs), fit_axis(ys, log=self.log)
 

@@ -23,7 +23,7 @@ from alchemy.errors import AlchemyError, ConfigError, printable
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
-    from alchemy.queue import Event, Slots
+    from alchemy.queue import Event
     from alchemy.sweep.settings import Settings
     from alchemy.sweep.space import Point
     from alchemy.sweep.study import Study, Trial
@@ -88,6 +88,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import print_problems
+    from alchemy.cli.queue_worker import choose_slots
     from alchemy.launch.project_imports import add_to_path
     from alchemy.launch.signals import handle_signals
     from alchemy.queue import Queue
@@ -95,8 +96,7 @@ def _run(args: argparse.Namespace) -> int:
     from alchemy.sweep.controller import Controller
     from alchemy.sweep.study import make_plan, open_study
 
-    if args.slots < 1:
-        raise AlchemyError("--slots must be at least 1")
+    slots = choose_slots(args.slots, args.device)
     load = make_loader(args.cfg, args.overrides, allow_code=args.allow_code, user_dir=args.user_dir)
     document = load([])
     add_to_path(args.user_dir)
@@ -108,7 +108,7 @@ def _run(args: argparse.Namespace) -> int:
         print_problems(warnings, sys.stderr)
         print(_describe(study))
         command = _build_command(args, document, plan.digest)
-        controller = Controller(study, settings, Queue(), command, _choose_slots(args), _report(study), _print_event)
+        controller = Controller(study, settings, Queue(), command, slots, _report(study), _print_event)
         if args.retry_failed:
             controller.retry()
 
@@ -188,14 +188,6 @@ def _build_command(
         return (sys.executable, "-m", "alchemy", "run", args.cfg, *words, "--seeds", str(seed), *options)
 
     return build
-
-
-def _choose_slots(args: argparse.Namespace) -> Slots:
-    from alchemy.queue import Slots
-    from alchemy.queue.devices import find_gpus
-
-    gpus = [str(number) for number in args.device if number >= 0] if args.device else find_gpus()
-    return Slots(args.slots, gpus)
 
 
 def _report(study: Study) -> Callable[[str, Trial], None]:

@@ -79,8 +79,7 @@ class Controller:
         """Remove the entries of an earlier sweep of this name, whose folder was removed."""
         for entry in self._queue.list(self.group):
             if entry.note.get("study") != self._study.plan.created:
-                stop_entry(self._queue, entry.id)
-                self._queue.remove(entry.id)
+                stop_entry(self._queue, entry.id, then=states.REMOVED)
 
     def _take_over(self, stack: contextlib.ExitStack) -> bool:
         """Become the worker of the queue, unless there is one, which then runs the entries of the sweep."""
