@@ -220,11 +220,12 @@ class _Curves:
         """Return the number of evaluations after which a run of a point turns out to be hopeless; otherwise 0."""
         for entry in own.values():
             curve = self._read(entry) if entry.state == states.RUNNING else []
-            if len(curve) <= self._judged.get(entry.id, 0):
+            since = self._judged.get(entry.id, 0)
+            if len(curve) <= since:
                 continue
             self._judged[entry.id] = len(curve)
             others = [self._read(other) for group in runs.values() if group is not own for other in group.values()]
-            if is_hopeless(self._settings.prune, curve, others, after=self._settings.prune_after):
+            if is_hopeless(self._settings.prune, curve, others, after=self._settings.prune_after, since=since):
                 return len(curve)
         return 0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
@@ -18,7 +17,9 @@ from alchemy.sweep.space import Choice, Dimension, Point, Range, Space, Value
 
 History = Sequence[tuple[Point, float | None]]
 Proposer = Callable[[Space, str, History, int], Point]  # space, seed, history, number of trials
-ATTEMPTS = 20  # to find a new point, before the first one that is left is taken
+ATTEMPTS = 5  # to find a new point, before the first one that is left is taken
+MOVES = 10  # of annealing between two new points
+DRAWS = 1000  # to find a new point of a continuous space
 STEP = 0.15  # standard deviation of a move along a range, in parts of its length
 HOT, COLD = 1.0, 0.01  # first and last temperature of annealing, in standard deviations of the values
 
@@ -32,9 +33,8 @@ def propose(method: str, space: Space, seed: int, history: History, trials: int)
         point = _PROPOSERS[method](space, f"{seed}/{attempt}", history, trials)
         if freeze(point) not in seen:
             return point
-    points = (
-        (_draw(space, _random(seed, number)) for number in range(10**6)) if space.continuous else space.list_points()
-    )
+    drawn = (_draw(space, _random(seed, number)) for number in range(DRAWS))
+    points = drawn if space.continuous else space.list_points()
     return next((point for point in points if freeze(point) not in seen), None)
 
 
@@ -71,39 +71,45 @@ def propose_sobol(space: Space, seed: str, history: History, trials: int) -> Poi
 def propose_annealing(space: Space, seed: str, history: History, trials: int) -> Point:
     """Simulated annealing: move to a random neighbor, even to a worse one while the temperature is high.
 
-    The walk is repeated from the start. A neighbor that has been evaluated before is visited without running it again.
+    The walk is repeated from the start. A neighbor that has been evaluated before is visited without running it again;
+    if there are only such neighbors, the next point is a random one.
     """
     first: dict[object, int] = {}
     for place, (point, _) in enumerate(history):
         first.setdefault(freeze(point), place)
-    walk = _Walk()
+    walk, new = _Walk(), None
     for place in range(len(history) + 1):
+        numbers, new = _random(seed.partition("/")[0], place), None
         temperature = HOT * (COLD / HOT) ** min(place / max(trials, 1), 1.0)
-        for move in range(10 * len(space.dimensions)):
-            numbers = _random(seed, place, move)
+        for _ in range(MOVES):
             candidate = _draw(space, numbers) if walk.point is None else _step(space, walk.point, numbers)
             known = first.get(freeze(candidate), len(history))
             if known >= place:
+                new = candidate
                 break
             walk.visit(*history[known], temperature, numbers)
         if place < len(history):
-            walk.visit(*history[place], temperature, _random(seed, place))
-    return candidate
+            walk.visit(*history[place], temperature, numbers)
+    return new if new is not None else _draw(space, _random(seed, len(history)))
 
 
 class _Walk:
-    """The current point of a random walk, and the values it has met."""
+    """The current point of a random walk, and the spread of the values it has met."""
 
     def __init__(self) -> None:
         self.point: Point | None = None
-        self._value, self._met = math.inf, list[float]()
+        self._value = math.inf
+        self._count, self._mean, self._squares = 0, 0.0, 0.0
 
     def visit(self, point: Point, value: float | None, temperature: float, numbers: random.Random) -> None:
         """Move to a point, depending on its value."""
         if value is None:
             return
-        self._met.append(value)
-        spread = statistics.pstdev(self._met) or 1.0
+        self._count += 1
+        change = value - self._mean
+        self._mean += change / self._count
+        self._squares += change * (value - self._mean)
+        spread = math.sqrt(self._squares / self._count) or 1.0
         if value <= self._value or numbers.random() < math.exp((self._value - value) / (spread * temperature)):
             self.point, self._value = point, value
 

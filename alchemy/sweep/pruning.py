@@ -15,37 +15,39 @@ FACTOR = 3  # ASHA keeps one run in three at each rung
 Curve = Sequence[float]
 
 
-def is_hopeless(rule: str, curve: Curve, others: Sequence[Curve], *, after: int = 1) -> bool:
-    """Return whether a run can be stopped; never before `after` evaluations."""
-    if len(curve) < after:
-        return False
-    return (_is_below_median if rule == "median" else _fails_rung)(curve, others, after)
+def is_hopeless(rule: str, curve: Curve, others: Sequence[Curve], *, after: int = 1, since: int = 0) -> bool:
+    """Return whether a run can be stopped; never before `after` evaluations.
 
-
-def _is_below_median(curve: Curve, others: Sequence[Curve], after: int) -> bool:
-    """Return whether the best value so far is worse than the median of the other runs at this evaluation.
+    Only what has been added `since` that many evaluations is judged, so that each evaluation is judged once.
 
     >>> is_hopeless("median", [3.0], [[1.0], [2.0], [2.0], [9.0]]), is_hopeless("median", [3.0], [[1.0]])
     (True, False)
+    >>> is_hopeless("asha", [3.0], [[1.0], [2.0]]), is_hopeless("asha", [1.0], [[2.0], [3.0]])
+    (True, False)
     """
+    if rule == "median":
+        counts = list(range(max(after, since + 1), len(curve) + 1))
+        return any(_is_below_median(curve[:count], others) for count in counts)
+    rungs = [after]
+    while rungs[-1] * FACTOR <= len(curve):
+        rungs.append(rungs[-1] * FACTOR)
+    return any(_fails_rung(curve[:rung], others) for rung in rungs if since < rung <= len(curve))
+
+
+def _is_below_median(curve: Curve, others: Sequence[Curve]) -> bool:
+    """Return whether the best value so far is worse than the median of the other runs at this evaluation."""
     count = len(curve)
     peers = [_finite(other[count - 1]) for other in others if len(other) >= count]
     return len(peers) >= PEERS and _best(curve) > statistics.median(peers)
 
 
-def _fails_rung(curve: Curve, others: Sequence[Curve], after: int) -> bool:
-    """Return whether a run is not in the best third of those that have reached its last rung.
+def _fails_rung(curve: Curve, others: Sequence[Curve]) -> bool:
+    """Return whether a run is not in the best third of those that have reached a rung.
 
     Rungs are at `after`, 3 * `after`, 9 * `after`, .. evaluations, as in asynchronous successive halving (ASHA).
-
-    >>> is_hopeless("asha", [3.0], [[1.0], [2.0]]), is_hopeless("asha", [1.0], [[2.0], [3.0]])
-    (True, False)
     """
-    rung = after
-    while rung * FACTOR <= len(curve):
-        rung *= FACTOR
-    own = _best(curve[:rung])
-    reached = [_best(other[:rung]) for other in others if len(other) >= rung]
+    own = _best(curve)
+    reached = [_best(other[: len(curve)]) for other in others if len(other) >= len(curve)]
     kept = (len(reached) + 1) // FACTOR
     return kept > 0 and sum(value < own for value in reached) >= kept
 

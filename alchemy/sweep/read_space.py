@@ -128,14 +128,14 @@ def sort_dimensions(found: dict[str, Dimension], known: Mapping[str, str], probl
         rest.append(replace(dimension, when={}) if wrong else dimension)
         problems += wrong
     while rest:
-        ready = [own for own in rest if all(key in ordered for key in own.when)]
-        if not ready:
+        ready = next((own for own in rest if all(key in ordered for key in own.when)), None)
+        if ready is None:
             keys = ", ".join(own.key for own in rest)
             text = f"the conditions of {keys} depend on each other"
             problems.append(Problem(text, known[rest[0].key], "sweep", "remove one of them"))
             break
-        ordered |= {own.key: own for own in ready}
-        rest = [own for own in rest if own.key not in ordered]
+        ordered[ready.key] = ready
+        rest.remove(ready)
     return list(ordered.values())
 
 

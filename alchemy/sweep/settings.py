@@ -81,7 +81,7 @@ def read_settings(
         hint = 'add metric = "dev/accuracy" to [sweep], or [checkpoint] with a monitor'
         problems.append(Problem("the sweep has no metric to compare runs by", place, "sweep", hint))
     mode = doc.table("checkpoint").get("mode") if metric == monitor else None
-    method = values.get("method") or ("random" if space.continuous or "trials" in values else "grid")
+    method = values.get("method") or ("random" if space.ranges or "trials" in values else "grid")
     settings = Settings(
         space=space,
         method=method,
@@ -104,8 +104,8 @@ def _list_seeds(seeds: object, own: object) -> list[int]:
 
 def _check_method(settings: Settings, place: str) -> Iterator[Problem]:
     space, method, where = settings.space, settings.method, settings.where.get("method", place)
-    if method in ("grid", "hill_climbing") and space.continuous:
-        key = space.continuous[0]
+    if method in ("grid", "hill_climbing") and space.ranges:
+        key = space.ranges[0]
         hint = f"list its values, add points = 5 to its table, or use {'random' if method == 'grid' else 'annealing'}"
         yield Problem(f"{method} needs keys with listed values, but {key} is a range", settings.where[key], hint=hint)
     if method == "cmaes" and sum(dimension.is_numeric and not dimension.when for dimension in space.dimensions) < 2:

@@ -60,6 +60,12 @@ class Range:
 
     is_numeric = True
 
+    @property
+    def values(self) -> Sequence[Value]:
+        """All values of a range of integers."""
+        assert self.integer
+        return range(int(self.low), int(self.high) + 1)
+
     def value_at(self, place: float) -> Value:
         """
         >>> Range("lr", 1e-4, 1e-2, log=True).value_at(0.5), Range("n", 1, 64, log=True, integer=True).value_at(0.99)
@@ -116,10 +122,15 @@ class Space:
     @property
     def continuous(self) -> list[str]:
         """The keys whose values cannot be listed."""
+        return [own.key for own in self.dimensions if isinstance(own, Range) and not own.integer]
+
+    @property
+    def ranges(self) -> list[str]:
+        """The keys with a range, whose values are drawn rather than listed."""
         return [dimension.key for dimension in self.dimensions if isinstance(dimension, Range)]
 
     def list_points(self) -> Iterator[Point]:
-        """Yield every point of a discrete space once."""
+        """Yield every point of a space without continuous keys once."""
         yield from self._complete({}, 0)
 
     def _complete(self, point: Point, place: int) -> Iterator[Point]:
@@ -130,7 +141,6 @@ class Space:
         if not is_active(dimension, point):
             yield from self._complete(point, place + 1)
             return
-        assert isinstance(dimension, Choice)
         for value in dimension.values:
             yield from self._complete({**point, dimension.key: value}, place + 1)
 

@@ -192,7 +192,7 @@ def describe_dimension(dimension: Dimension) -> dict[str, Any]:
     if not isinstance(dimension, Choice):
         kind = ("log_" if dimension.log else "") + "int" if dimension.integer else "log" if dimension.log else "uniform"
         return {kind: [dimension.low, dimension.high], **when}
-    if isinstance(dimension.values, range):
+    if isinstance(dimension.values, range) and len(dimension.values) > 1:
         return {"int": [dimension.values[0], dimension.values[-1]], "step": dimension.values.step, **when}
     return {"choice": list(dimension.values), **when}
 

@@ -1,0 +1,165 @@
+"""`alchemy sweep`: mistakes are one clear line each, before the first run; `show` and `ls` present what was found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from alchemy.cli import main
+from tests.cli.run_command import run
+from tests.sweep.trivial import make_plan, make_settings, open_study
+
+SWEEP = """
+[sweep]
+optim.lr = { log = [1e-3, 1e-1] }
+model.hidden = [4, 16]
+"""
+
+
+def refuse(capsys, *words):
+    """Run a command that must fail before anything is started, and return its errors."""
+    text = run(capsys, "sweep", "train.toml", *words, code=2)
+    assert not Path(".alchemy/queue").exists()
+    assert not Path("records").exists()
+    return [line for line in text.splitlines() if line.startswith("error")]
+
+
+def add_sweep(text):
+    path = Path("train.toml")
+    path.write_text(path.read_text() + text)
+
+
+MISTAKES = [
+    ("", [], "the sweep has no keys to search; add a key to [sweep]"),
+    ("optim.lrr = [0.1]", [], "train.toml:79 [optim] AdamW has no option 'lrr'; did you mean 'lr'?"),
+    ("modle.hidden = [1]", [], "train.toml:79 [sweep] the config has no 'modle'; did you mean 'model'?"),
+    ("optim.lr = { log = [1e-2, 1e-5] }", [], "the lower bound 0.01 is not below the upper bound 1e-05"),
+    ("optim.lr = { log = [0, 1] }", [], "a logarithmic range needs a lower bound above 0, not 0"),
+    ("optim.lr = { uniform = [1] }", [], "uniform must be a list of two numbers, not [1]"),
+    ("optim.lr = { lgo = [1, 2] }", [], "optim.lr is not a set of values; did you mean 'log'?"),
+    ("optim.lr = { log = [1e-3, 1], stpe = 2 }", [], "optim.lr: { log = .. } has no 'stpe'"),
+    ("optim.lr = 0.1", [], "optim.lr is not a set of values; write a list of values, or a table such as"),
+    ("optim.lr = [0.1, 0.1]", [], "optim.lr: 0.1 is listed twice"),
+    ("optim.lr = []", [], "optim.lr: expected a list with at least one value"),
+    ("optim.lr = [0.1, 'x']", [], "AdamW: lr must be a number, not the string 'x'"),
+    ("optim = [{ lr = 1 }]", [], "a value is a table; search its keys one by one"),
+    ("metod = 'grid'\noptim.lr = [0.1]", [], "metod is not a set of values; did you mean 'method'?"),
+    ("optim.lr = [0.1]\nmetric = 'dev/acuracy'", [], "no evaluation computes 'acuracy'; did you mean 'accuracy'?"),
+    ("optim.lr = [0.1]\ntrials = 0", [], "trials must be at least 1, not 0"),
+    ("optim.lr = [0.1]\nseeds = [1, 1]", [], "seeds must be different numbers, got [1, 1]"),
+    (
+        "optim.lr = { log = [1e-3, 1] }\nmethod = 'grid'",
+        [],
+        "grid needs keys with listed values, but optim.lr is a range",
+    ),
+    ("optim.lr = [0.1, 0.2]\nmethod = 'cmaes'", [], "cmaes needs at least two keys with numbers"),
+    ("optim.lr = { choice = [0.1], when = { model.hiden = [4] } }", [], "which the sweep does not search"),
+    (
+        "optim.lr = { choice = [0.1], when = { model.hidden = 5 } }\nmodel.hidden = [4]",
+        [],
+        "optim.lr depends on model.hidden = 5, which is not one of its values; they are 4",
+    ),
+    (
+        "optim.lr = { choice = [0.1], when = { model.hidden = 4 } }\n"
+        "model.hidden = { choice = [4], when = { optim.lr = 0.1 } }",
+        [],
+        "the conditions of optim.lr, model.hidden depend on each other",
+    ),
+    (None, ["--grid", "optim.lrr=1e-3"], "--grid optim.lrr=1e-3 [optim] AdamW has no option 'lrr'; did you mean 'lr'?"),
+    (None, ["--grid", "optim.lr"], "--grid optim.lr expected KEY=VALUE,VALUE"),
+    (None, ["--grid", "optim.lr=0.1", "--method", "tpee"], "'tpee' is not a valid --method; did you mean 'tpe'?"),
+    (None, ["--grid", "optim.lr=0.1", "--name", "a/b"], "invalid name 'a/b'"),
+    (None, ["--grid", "optim.lr=0.1", "--slots", "0"], "--slots must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("table", "words", "message"), MISTAKES, ids=[row[2] for row in MISTAKES])
+def test_a_mistake_is_one_clear_line(project, capsys, table, words, message):
+    if table is not None:
+        add_sweep(f"\n[sweep]\n{table}\n")
+    (error,) = refuse(capsys, *words)
+    assert message in error
+
+
+def test_all_mistakes_are_reported_at_once(project, capsys):
+    add_sweep("\n[sweep]\noptim.lrr = [1]\nmodle.x = [2]\nmodel.hidden = { int = [4, 1] }\ntrials = 'x'\n")
+    errors = refuse(capsys)
+    assert [error.split()[1] for error in sorted(errors)] == [f"train.toml:{line}" for line in (79, 80, 81, 82)]
+
+
+def test_a_config_with_a_sweep_is_an_ordinary_config(project, capsys):
+    add_sweep(SWEEP)
+    assert run(capsys, "check", "train.toml", "--strict") == "ok\n"
+
+
+def test_a_missing_package_is_one_line(project, capsys, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
+    text = run(capsys, "sweep", "train.toml", "--grid", "optim.lr=0.1,0.2", "--method", "tpe", code=2)
+    assert text == "error: the method tpe needs the package optuna; pip install 'alchemy[sweep]'\n"
+
+
+def make_study():
+    settings = make_settings(seeds=[1, 2], mode="max", metric="dev/f1")
+    with open_study(make_plan(settings, overrides=["x=1"])) as study:
+        for point in settings.space.list_points():
+            own = {"1": float(str(point["a"])), "2": float(str(point["a"])) + 0.1}
+            study.settle(study.ask(point), "done", value=own["1"] + 0.05, values=own, records=["r"])
+        study.settle(study.trials[0], "failed", reason="out of memory")
+    return study
+
+
+def test_show_has_a_table_the_best_with_its_command_and_a_verdict(records, capsys):
+    make_study()
+    text = run(capsys, "sweep", "show", "toy")
+    assert "grid search for the max of dev/f1, 2 seeds per point" in text
+    assert "points: 1 failed, 5 done" in text
+    assert "alchemy run toy.toml --set x=1 --set a=3 --set 'b=\"x\"' --seeds 1,2" in text
+    assert "point 4 and point 5 have the same dev/f1 (paired over 2 seeds)" in text
+    assert "failed out of memory" in text
+
+
+def test_show_prints_json(records, capsys):
+    make_study()
+    data = json.loads(run(capsys, "sweep", "show", "toy", "--json"))
+    assert data["best"] == 4
+    assert data["points"][4]["values"] == {"1": 3.0, "2": 3.1}
+    assert data["points"][0]["reason"] == "out of memory"
+
+
+def test_show_limits_its_rows(records, capsys):
+    make_study()
+    assert ".. and 4 more; `alchemy sweep show toy -n 0` shows all" in run(capsys, "sweep", "show", "toy", "-n", "2")
+
+
+@pytest.mark.parametrize("name", ["plot.svg", "plot.png"])
+def test_show_writes_pictures(records, capsys, name):
+    make_study()
+    run(capsys, "sweep", "show", "toy", "--out", name)
+    assert Path(name).stat().st_size > 1000
+
+
+def test_show_draws_in_the_terminal(records, capsys):
+    make_study()
+    assert "parallel coordinates" in run(capsys, "sweep", "show", "toy", "--plot")
+
+
+def test_ls_lists_the_sweeps(records, capsys):
+    assert run(capsys, "sweep", "ls") == "no sweeps; `alchemy sweep CFG` starts one\n"
+    make_study()
+    assert [line.split()[:4] for line in run(capsys, "sweep", "ls").splitlines()][1] == ["toy", "toy.toml", "grid", "6"]
+    assert json.loads(run(capsys, "sweep", "ls", "--json"))[0]["points"] == 6
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_and_continues(project, capsys):
+    add_sweep(SWEEP + "trials = 2\nseeds = 2\n")
+    quick = ["--set", "sched.epochs=1", "--device", "-1", "--slots", "2"]
+    assert main(["sweep", "train.toml", *quick]) == 0
+    text = capsys.readouterr().out
+    assert text.count(": dev/accuracy ") == 2
+    assert "best: point" in text
+    assert len(list(Path("records/train").iterdir())) == 4
+    assert main(["sweep", "train.toml", *quick]) == 0
+    assert len(list(Path("records/train").iterdir())) == 4
+    assert main(["sweep", "train.toml", *quick, "--grid", "model.hidden=4,8"]) == 2
+    assert "the sweep 'train' already exists, with another space" in capsys.readouterr().err

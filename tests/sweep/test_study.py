@@ -1,0 +1,79 @@
+"""The files of a sweep, and two sweeps of one name."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alchemy.errors import AlchemyError
+from alchemy.sweep.space import Choice, Space
+from alchemy.sweep.study import find_study, list_studies, open_study
+from tests.sweep.trivial import SPACE, make_plan, make_settings
+
+OTHER = Space((Choice("a", (1, 2)),))
+
+
+def test_a_study_is_read_back():
+    settings = make_settings(seeds=[1, 2])
+    with open_study(make_plan(settings)) as study:
+        trial = study.ask({"a": 1, "b": "x"})
+        study.settle(trial, "done", value=0.5, values={"1": 0.4, "2": 0.6}, records=["r1", "r2"])
+        study.settle(study.ask({"a": 2, "b": "y"}), "failed", reason="out of memory")
+    again = find_study("toy")
+    assert list_studies() == ["toy"]
+    assert again.trials == study.trials
+    assert again.space == SPACE
+    assert again.trials[1].reason == "out of memory"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"space": make_plan(make_settings(OTHER)).space}, "another space"),
+        ({"digest": "other"}, "another config"),
+        ({"metric": "dev/f1"}, "another metric"),
+        ({"seeds": [1, 2]}, "another list of seeds"),
+        ({"overrides": ["a=1"]}, "another --set options"),
+    ],
+)
+def test_another_sweep_of_the_same_name_is_refused(change, message):
+    with open_study(make_plan(make_settings())):
+        pass
+    expected = f"the sweep 'toy' already exists, with {message}; pass --name"
+    with pytest.raises(AlchemyError, match=expected), open_study(make_plan(make_settings(), **change)):
+        pass
+
+
+def test_a_running_sweep_is_not_started_again():
+    code = "from tests.sweep.trivial import *\nwith open_study(make_plan(make_settings())): pass"
+    root = Path(__file__).parents[2]
+    with open_study(make_plan(make_settings())):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(root)}
+        )
+    assert "the sweep 'toy' is already running; wait for it, or pass another --name" in done.stderr
+
+
+def test_a_damaged_study_is_reported():
+    with open_study(make_plan(make_settings())) as study:
+        pass
+    (study.folder / "study.json").write_text("{")
+    with pytest.raises(AlchemyError, match=r"toy/study.json cannot be read: .*; remove the folder"):
+        find_study("toy")
+
+
+def test_an_unknown_name_is_reported_with_a_hint():
+    with open_study(make_plan(make_settings())):
+        pass
+    with pytest.raises(AlchemyError, match=r"there is no sweep 'toi' .*did you mean 'toy'"):
+        find_study("toi")
+
+
+def test_study_json_has_a_format():
+    with open_study(make_plan(make_settings())) as study:
+        pass
+    plan = json.loads((study.folder / "study.json").read_text())
+    assert plan["format"] == 1
+    assert plan["space"] == {"a": {"choice": [1, 2, 3]}, "b": {"choice": ["x", "y"]}}
