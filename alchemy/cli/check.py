@@ -56,6 +56,11 @@ def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pr
         return error.problems
     add_to_path(args.user_dir)
     problems = check_documents(documents, args)
+    for document in documents:
+        if isinstance(document.get("sweep"), dict):
+            from alchemy.cli.sweep import check_sweep
+
+            problems += check_sweep(document, args)[1]
     if args.deep and not any(problem.error for problem in problems):
         problems += [problem for document in documents for problem in _deep(document, args, notes)]
     return problems

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from alchemy.config.line_numbers import split_key
-from alchemy.config.load import prepare_cfg
 from alchemy.config.merge import find_key
 from alchemy.config.toml_writer import format_inline
 from alchemy.config.tree import COMMAND_LINE, Document, Origin, Table
@@ -95,8 +94,3 @@ def _check_metric(settings: Settings, load: Load, check: Check) -> list[Problem]
         )
         for row in found
     ]
-
-
-def make_loader(source: str, overrides: Sequence[str], *, allow_code: bool, user_dir: str) -> Load:
-    """Return a function that loads a config with further overrides."""
-    return lambda more: prepare_cfg(source, overrides=[*overrides, *more], allow_code=allow_code, user_dir=user_dir)

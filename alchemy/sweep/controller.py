@@ -26,7 +26,7 @@ from alchemy.sweep.study import Study, Trial
 
 OPEN = (states.WAITING, states.RUNNING)
 POLL = 0.5  # seconds
-Command = Callable[[Point, int], tuple[str, ...]]  # point, seed -> the command of a run
+MakeEntry = Callable[[Point, int], NewEntry]  # point, seed -> the run
 Runs = dict[str, Entry]  # seed -> entry
 
 
@@ -41,12 +41,12 @@ class Controller:
         study: Study,
         settings: Settings,
         queue: Queue,
-        command: Command,
+        make_entry: MakeEntry,
         slots: Slots,
         report: Callable[[str, Trial], object] = lambda kind, trial: None,
         on_event: Callable[[Event], object] = lambda event: None,
     ) -> None:
-        self._study, self._settings, self._queue, self._command = study, settings, queue, command
+        self._study, self._settings, self._queue, self._make_entry = study, settings, queue, make_entry
         self._slots, self._report = slots, report
         self.group = f"sweep:{study.name}"
         self._worker = Worker(queue, slots, self.group, on_event)
@@ -143,12 +143,9 @@ class Controller:
         return None if point is None else study.ask(point)
 
     def _add_runs(self, trial: Trial, known: Runs) -> None:
+        note = {"study": self._study.plan.created, "point": trial.number}
         specs = [
-            NewEntry(
-                argv=self._command(trial.point, seed),
-                group=self.group,
-                note={"study": self._study.plan.created, "point": trial.number, "seed": str(seed)},
-            )
+            replace(self._make_entry(trial.point, seed), group=self.group, note={**note, "seed": str(seed)})
             for seed in self._settings.seeds
             if str(seed) not in known
         ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from alchemy.annotations import find_mismatches
+from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import Problem
 from alchemy.index.metric_direction import is_minimized
@@ -88,18 +89,21 @@ def read_settings(
         metric=metric,
         mode=values.get("mode") or mode or ("min" if is_minimized(metric) else "max"),
         trials=values.get("trials") or (None if method == "grid" else TRIALS),
-        seeds=_list_seeds(values.get("seeds"), doc.get("seed")),
+        seeds=_list_seeds(values.get("seeds"), doc),
         where={**where, **reader.where},
         **{key: values[key] for key in ("prune", "prune_after", "seed", "name") if key in values},
     )
     return settings, list(dict.fromkeys([*problems, *_check_method(settings, place)]))
 
 
-def _list_seeds(seeds: object, own: object) -> list[int]:
+def _list_seeds(seeds: object, doc: Document) -> list[int]:
     """Return the seeds of each point: as listed, the first ones if there is a number, or the one of the config."""
     if isinstance(seeds, list):
         return list(seeds)
-    return list(range(1, seeds + 1)) if isinstance(seeds, int) else [own if isinstance(own, int) else 1]
+    if isinstance(seeds, int):
+        return list(range(1, seeds + 1))
+    is_drawn = doc.origin_of("seed").kind == "drawn"
+    return [1 if is_drawn else seed_of(doc)]
 
 
 def _check_method(settings: Settings, place: str) -> Iterator[Problem]:

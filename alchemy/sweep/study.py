@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from alchemy.config.secrets import hide_words
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.files import home, lock_file, open_to_append, read_table, shorten_path, write_json
@@ -148,7 +149,7 @@ def make_plan(doc: Document, settings: Settings, overrides: Sequence[str], diges
     return Plan(
         name=name,
         config=doc.label,
-        overrides=list(overrides),
+        overrides=hide_words(overrides),
         digest=digest,
         space={dimension.key: describe_dimension(dimension) for dimension in settings.space.dimensions},
         created=now(),

@@ -92,6 +92,12 @@ def test_a_config_with_a_sweep_is_an_ordinary_config(project, capsys):
     assert run(capsys, "check", "train.toml", "--strict") == "ok\n"
 
 
+def test_check_reports_the_mistakes_of_a_sweep(project, capsys):
+    add_sweep("\n[sweep]\noptim.lrr = [1]\n")
+    text = run(capsys, "check", "train.toml", code=2)
+    assert "train.toml:79 [optim] AdamW has no option 'lrr'; did you mean 'lr'?" in text
+
+
 def test_a_missing_package_is_one_line(project, capsys, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     text = run(capsys, "sweep", "train.toml", "--grid", "optim.lr=0.1,0.2", "--method", "tpe", code=2)
@@ -111,7 +117,7 @@ def make_study():
 def test_show_has_a_table_the_best_with_its_command_and_a_verdict(records, capsys):
     make_study()
     text = run(capsys, "sweep", "show", "toy")
-    assert "grid search for the max of dev/f1, 2 seeds per point" in text
+    assert "sweep toy of toy.toml: grid, max of dev/f1, 2 seeds per point" in text
     assert "points: 1 failed, 5 done" in text
     assert "alchemy run toy.toml --set x=1 --set a=3 --set 'b=\"x\"' --seeds 1,2" in text
     assert "point 4 and point 5 have the same dev/f1 (paired over 2 seeds)" in text

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from alchemy.queue import Queue, Slots
+from alchemy.queue import NewEntry, Queue, Slots
 from alchemy.sweep.controller import Controller
 from alchemy.sweep.settings import Settings
 from alchemy.sweep.space import Choice, Point, Range, Space
@@ -49,16 +49,16 @@ def make_plan(settings: Settings, **fields) -> Plan:
 
 def command(
     curve: Callable[[Point, int], Sequence[float] | str], *, metric: str = "dev/loss", pause: float = 0.0
-) -> Callable[[Point, int], tuple[str, ...]]:
-    """Return the command of a run whose evaluations are `curve(point, seed)`; a text makes it fail."""
+) -> Callable[[Point, int], NewEntry]:
+    """Return a function that makes a run whose evaluations are `curve(point, seed)`; a text makes it fail."""
 
-    def build(point: Point, seed: int) -> tuple[str, ...]:
+    def make(point: Point, seed: int) -> NewEntry:
         name = "-".join([*map(str, point.values()), str(seed)])
         values = curve(point, seed)
         text = values if isinstance(values, str) else str(list(values))
-        return (sys.executable, "-I", "-S", "-c", RUN, name, text, metric, str(pause))
+        return NewEntry(argv=(sys.executable, "-I", "-S", "-c", RUN, name, text, metric, str(pause)))
 
-    return build
+    return make
 
 
 def loss(point: Point, seed: int) -> list[float]:
