@@ -68,7 +68,7 @@ class Range:
 
     def value_at(self, place: float) -> Value:
         """
-        >>> Range("lr", 1e-4, 1e-2, log=True).value_at(0.5), Range("n", 1, 64, log=True, integer=True).value_at(0.99)
+        >>> Range("lr", 1e-4, 1e-2, log=True).value_at(0.5), Range("n", 1, 64, log=True, integer=True).value_at(1.0)
         (0.001, 64)
         """
         # an integer owns the interval of half a unit around it
