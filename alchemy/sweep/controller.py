@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from alchemy.index.read_curves import CurveFollower
 from alchemy.index.value_format import format_names
 from alchemy.queue import Entry, Event, NewEntry, Queue, Slots, Worker, WorkerExists, stop_entry
 from alchemy.queue import entry as states
+from alchemy.queue.worker import find_worker
 from alchemy.records.status import try_read_info
 from alchemy.sweep import study as outcomes
 from alchemy.sweep.optuna_storage import OptunaCopy
@@ -52,17 +54,16 @@ class Controller:
         self._worker = Worker(queue, slots, self.group, on_event)
         self._copy = OptunaCopy(study)
         self._curves = _Curves(queue, settings)
-        self._exhausted = False
+        self._exhausted = self._owns = False
 
     def run(self) -> bool:
         """Run the sweep; return whether it is complete, which it is not after `stop`, or if runs are held."""
         self._remove_strangers()
         with contextlib.ExitStack() as stack:
-            owns = False
             try:
                 while self.advance():
-                    owns = owns or self._take_over(stack)
-                    if owns:
+                    self._owns = self._owns or self._take_over(stack)
+                    if self._owns:
                         self._worker.step(POLL)
                     elif self._worker.stopping:
                         break  # the runs belong to another worker
@@ -70,7 +71,7 @@ class Controller:
                         time.sleep(POLL)
             except AlchemyError:  # a full disk, for example
                 self.stop()
-                while owns and self._worker.running():
+                while self._owns and self._worker.running():
                     self._worker.step(POLL)
                 raise
         return not self._list_open()
@@ -127,7 +128,8 @@ class Controller:
         """Add the runs of points that have none yet, and of as many new points as there are free slots."""
         for trial in self._list_open():
             self._add_runs(trial, runs.get(trial.number, {}))
-        room = self._slots.count * max(len(self._slots.gpus), 1)
+        count = self._slots.count if self._owns else find_worker(self._queue).get("slots", self._slots.count)
+        room = count * max(len(self._slots.gpus), 1)
         busy = sum(entry.state in OPEN for entry in self._queue.list(self.group))
         while busy < room and (new := self._ask()) is not None:
             self._add_runs(new, {})
@@ -164,22 +166,25 @@ class Controller:
         failed = [entry for entry in entries if entry.state == states.FAILED]
         reasons = [f"{entry.reason or 'unknown cause'} (alchemy queue logs {entry.id})" for entry in failed]
         values: dict[str, float] = {}
+        missing: MetricMissing | None = None
         for seed, paths in records.items():
-            if runs[seed].state == states.DONE:
-                value = read_value(paths[-1], self._settings.metric) if paths else "it has left no record"
-                if isinstance(value, str):
-                    reasons.append(value)
-                else:
-                    values[seed] = value
+            if runs[seed].state != states.DONE:
+                continue
+            try:
+                values[seed] = read_value(paths[-1] if paths else None, self._settings.metric)
+            except MetricMissing as error:
+                missing = error
+        reasons += [str(missing)] if missing else []
+        reasons += [f"{self._settings.metric} is not finite" for value in values.values() if not math.isfinite(value)]
         if reasons:
-            self._study.settle(trial, outcomes.FAILED, values=values, records=shown, reason=reasons[0])
+            known = {seed: value for seed, value in values.items() if math.isfinite(value)}
+            self._study.settle(trial, outcomes.FAILED, values=known, records=shown, reason=reasons[0])
         else:
             value = fmean(values.values())
             self._study.settle(trial, outcomes.DONE, value=value, values=values, records=shown)
         self._finish(trial)
-        if not failed and reasons and not any(trial.values for trial in self._study.trials):
-            # the first point that ends without the metric: no other point will have it
-            raise MetricMissing(reasons[0], hint="correct the metric of the sweep, and pass another --name")
+        if missing and not values and not any(trial.values for trial in self._study.trials):
+            raise missing  # no other point will have it
 
     def _finish(self, trial: Trial) -> None:
         self._copy.add(trial)
@@ -236,8 +241,11 @@ class _Curves:
         return []
 
 
-def read_value(record: Path, metric: str) -> float | str:
-    """Return the value of a metric at the best checkpoint, as `alchemy ls` shows it; if there is none, why."""
+def read_value(record: Path | None, metric: str) -> float:
+    """Return the value of a metric at the best checkpoint, as `alchemy ls` shows it; NaN if it is not finite."""
+    if record is None:
+        hint = "a sweep needs the plugin FileLogger, and another --name to start again"
+        raise MetricMissing("a run has finished without a record", hint=hint)
     best = try_read_info(record).get("best")
     update = best.get("update") if isinstance(best, dict) else None
     try:
@@ -246,6 +254,6 @@ def read_value(record: Path, metric: str) -> float | str:
         found = {}
     if metric not in found:
         hint = did_you_mean(metric, found) or f"it has {format_names(sorted(found), 8) or 'no metrics'}"
-        return f"{record.name} has not logged {metric}; {hint}"
+        raise MetricMissing(f"{record.name} has not logged {metric}", hint=hint)
     value = found[metric].at_best
-    return f"{metric} of {record.name} is not a finite number" if value is None else value
+    return math.nan if value is None else value

@@ -25,7 +25,8 @@ class OptunaCopy:
                 self._open()
             except Exception:  # cut off by a full disk, or of another version: it is only a copy
                 (study.folder / FILE).unlink(missing_ok=True)
-                self._open()
+                with contextlib.suppress(OSError):
+                    self._open()
 
     def _open(self) -> None:
         optuna = import_optuna()

@@ -1,14 +1,18 @@
 """A sweep runs its points over the queue, continues where it was, and survives failures."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.queue import Queue, Slots
+from alchemy.queue import NewEntry, Queue, Slots, stop_entry
 from alchemy.sweep.controller import Controller, MetricMissing
 from alchemy.sweep.study import open_study
+from tests.queue.commands import wait_until
 from tests.sweep.trivial import SPACE, command, ledger, loss, make_plan, make_settings, sweep
 
 EVERY = [f"{a}-{b}-1" for a in (1, 2, 3) for b in ("x", "y")]
@@ -81,10 +85,39 @@ def test_a_metric_that_never_comes_stops_the_sweep():
 
 
 def test_a_value_that_is_not_finite_fails_the_point():
-    runs = command(lambda point, seed: loss(point, seed) if point["a"] == 1 else "[NaN]")
+    runs = command(lambda point, seed: "[NaN]" if point["a"] == 1 else loss(point, seed))
     study = sweep(make_settings(), runs)
-    assert len(study.ranked()) == 2
-    assert "is not a finite number" in study.trials[-1].reason
+    assert len(study.ranked()) == 4
+    assert study.trials[0].reason == "dev/loss is not finite"
+
+
+def test_runs_without_a_record_stop_the_sweep():
+    def make(point, seed):
+        return NewEntry(argv=(sys.executable, "-c", "pass"))
+
+    with pytest.raises(MetricMissing, match="a run has finished without a record; a sweep needs the plugin FileLogger"):
+        sweep(make_settings(), make)
+
+
+WORKER = """
+import os
+from alchemy.queue import Queue, Slots, Worker
+with Worker(Queue(), Slots(3)) as worker:
+    open("started", "w").close()
+    while not os.path.exists("stop"):
+        worker.step(0.05)
+"""
+
+
+def test_a_worker_of_the_queue_runs_the_sweep():
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    worker = subprocess.Popen([sys.executable, "-c", WORKER], env=env)
+    wait_until(Path("started").exists)
+    study = sweep(make_settings())
+    Path("stop").touch()
+    assert worker.wait(20) == 0
+    assert len(study.ranked()) == 6
+    assert sorted(ledger()) == EVERY
 
 
 def test_points_that_were_asked_but_never_queued_are_run():
@@ -123,8 +156,6 @@ def test_held_runs_leave_a_sweep_incomplete():
         controller = Controller(study, settings, Queue(), command(loss), Slots(1))
         assert controller.advance()
         (entry,) = Queue().list()
-        from alchemy.queue import stop_entry
-
         stop_entry(Queue(), entry.id)
         assert not controller.run()
     assert ledger() == []

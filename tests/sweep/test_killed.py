@@ -97,7 +97,11 @@ def test_a_sweep_of_real_trainings_is_killed_with_everything_and_ends_the_same(t
     assert start(*COMMAND).wait(120) == 0
     whole = read_values()
     make_project(tmp_path / "killed", monkeypatch)
-    for pause in (3.0, 4.0, 3.5):
+    process = start(*COMMAND)
+    time.sleep(3.0)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    for pause in (3.0, 4.0):
         process = start(*COMMAND)
         time.sleep(pause)
         kill(process, everything=True)
