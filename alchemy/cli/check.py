@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, add_configs, add_json, add_trial, print_json
@@ -57,13 +59,21 @@ def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pr
     add_to_path(args.user_dir)
     problems = check_documents(documents, args)
     for document in documents:
-        if isinstance(document.get("sweep"), dict):
-            from alchemy.cli.sweep import check_sweep
-
-            problems += check_sweep(document, args)[1]
+        problems += _check_sweep(document, args, problems)
     if args.deep and not any(problem.error for problem in problems):
         problems += [problem for document in documents for problem in _deep(document, args, notes)]
     return problems
+
+
+def _check_sweep(document: Document, args: argparse.Namespace, known: Sequence[Problem]) -> list[Problem]:
+    """Return the mistakes in `[sweep]` as warnings: they have no effect on a run."""
+    if not isinstance(document.get("sweep"), dict):
+        return []
+    from alchemy.cli.sweep import check_sweep
+
+    places = {(problem.where, problem.message) for problem in known}
+    found = check_sweep(document, args)[1]
+    return [replace(problem, error=False) for problem in found if (problem.where, problem.message) not in places]
 
 
 def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> list[Problem]:

@@ -58,5 +58,5 @@ def _draw_parallel(study: Study, ranked: Sequence[Trial]) -> Panel:
         line.xs += [number / len(axes) for number in range(len(axes) + 1)] + [math.nan]
         line.ys += [*heights, math.nan]
     ticks = [(number / len(axes), axis.key) for number, axis in enumerate(axes)]
-    title = "parallel coordinates (first value of a key 0, last 1; best metric on top)"
+    title = "parallel coordinates (first value of a key at the bottom; best metric on top)"
     return Panel(title, [line for line in lines if line.xs], [*ticks, (1.0, study.plan.metric)])

@@ -10,10 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from alchemy.cli import main
 from alchemy.queue import Queue
-from tests.sweep.trivial import ledger
+from alchemy.sweep.study import find_study
+from tests.sweep.trivial import SPACE, ledger, loss
 
 TOY = """
 from tests.sweep.trivial import command, loss, make_settings, sweep
@@ -67,6 +70,29 @@ def test_a_killed_sweep_loses_nothing(everything):
     twice = sum(len(entry.attempts) for entry in entries)
     assert len(ledger()) <= twice
     assert everything or len(ledger()) == len(set(ledger())) == 12
+
+
+KILLS = st.lists(st.tuples(st.floats(0.1, 1.3), st.booleans()), min_size=1, max_size=3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@given(kills=KILLS)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_sweep_that_is_killed_at_any_moment_ends_the_same(kills, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.mktemp("history"))
+    for pause, everything in kills:
+        process = start("-c", TOY)
+        time.sleep(pause)
+        kill(process, everything=everything)
+    assert start("-c", TOY).wait(60) == 0
+    study = find_study("toy")
+    assert [(trial.point, trial.values) for trial in study.trials] == [
+        (point, {str(seed): loss(point, seed)[0] for seed in (1, 2)}) for point in SPACE.list_points()
+    ]
+    entries = Queue().list()
+    assert len(entries) == 12
+    assert any(everything for _, everything in kills) or len(ledger()) == len(set(ledger())) == 12
 
 
 CONFIG = """
