@@ -16,7 +16,6 @@ BROKEN_PIPE = 128 + 13  # 128 + SIGPIPE, the exit code that shells report
 # each command is a module that defines COMMAND; the descriptions are here so that --help imports none of them
 COMMANDS = {
     "run": "run the experiments that configs describe",
-    "sweep": "search for good values of config keys with many runs",
     "resume": "resume an interrupted run, with bit-identical results",
     "rerun": "repeat a run from its record and compare the results",
     "test": "evaluate a trained model on its test split",
@@ -56,6 +55,7 @@ COMMANDS = {
     "new": "create a small working project",
     "stop": "stop a running experiment cleanly",
     "queue": "run experiments one after the other, on all devices of this machine",
+    "sweep": "search for good values of config keys with many runs",
     "replay": "rerun one update of a record and inspect it",
     "trust": "trust the configs of records created by others",
     "verify": "check that the guarantees hold for your own records and configs",

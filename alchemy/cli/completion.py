@@ -54,7 +54,7 @@ def complete(words: Sequence[str]) -> list[str]:
     ['verify', 'version']
     """
     from alchemy.cli import COMMANDS
-    from alchemy.cli.options import build_parser
+    from alchemy.cli.options import build_parser, load_command
 
     typed = words[-1] if words else ""
     if len(words) <= 1:
@@ -66,7 +66,10 @@ def complete(words: Sequence[str]) -> list[str]:
     if nested and not given:
         return _filter(typed, parser.options() if typed.startswith("-") else list(nested))
     if nested and given[0] not in nested:
-        return []
+        default = load_command(words[0]).default
+        if not default:
+            return []
+        given = [default, *given]
     if nested:
         parser, given = nested[given[0]], given[1:]
     if "#" in typed:
@@ -82,11 +85,15 @@ def complete(words: Sequence[str]) -> list[str]:
 
 
 def _complete_name(action: argparse.Action, typed: str) -> list[str]:
-    """Complete the name of a record, a metric or a column from the index, or of a table."""
+    """Complete the name of a record, a metric or a column from the index, or of a table or a sweep."""
     if action.dest == "table":
         from alchemy.analysis.table_files import list_tables
 
         return _filter(typed, [path.stem for path in list_tables()])
+    if action.dest == "sweep":
+        from alchemy.sweep.study import list_studies
+
+        return _filter(typed, list_studies())
     from alchemy.files import home
     from alchemy.index.completions import complete_column, complete_metric, complete_record, is_harmless
 

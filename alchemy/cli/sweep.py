@@ -62,7 +62,7 @@ def _arguments(parser: Parser) -> None:
     add_user_dir(run)
     add("--strict", action="store_true", help="treat warnings about unknown keys as errors")
     show = actions.add_parser("show", help="show the points of a sweep", epilog="example:\n  alchemy sweep show train")
-    show.add_argument("name", metavar="NAME", help="name of the sweep")
+    show.add_argument("sweep", metavar="NAME", help="name of the sweep")
     show.add_argument("--plot", action="store_true", help="also draw the parallel coordinates, and the metric by key")
     show.add_argument("--out", metavar="FILE", help="write the plots as a picture: .svg or .png")
     show.add_argument("--height", type=int, default=12, metavar="N", help="rows of a plot (default: 12)")

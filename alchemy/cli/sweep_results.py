@@ -23,7 +23,7 @@ from alchemy.sweep.study import Study, Trial, find_study, list_studies, sweeps_f
 
 def show_sweep(args: argparse.Namespace) -> int:
     check_picture(args.out)
-    study = find_study(args.name)
+    study = find_study(args.sweep)
     if args.json:
         print_json(_as_data(study))
         return 0

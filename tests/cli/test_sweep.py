@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from alchemy.cli import main
+from alchemy.cli.completion import complete
 from tests.cli.run_command import run
 from tests.sweep.trivial import make_plan, make_settings, open_study
 
@@ -147,6 +148,12 @@ def test_show_writes_pictures(records, capsys, name):
 def test_show_draws_in_the_terminal(records, capsys):
     make_study()
     assert "parallel coordinates" in run(capsys, "sweep", "show", "toy", "--plot")
+
+
+def test_the_shell_completes_options_and_names(records):
+    make_study()
+    assert complete(["sweep", "show", "t"]) == ["toy"]
+    assert complete(["sweep", "train.toml", "--me"]) == ["--method", "--metric"]
 
 
 def test_ls_lists_the_sweeps(records, capsys):
