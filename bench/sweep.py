@@ -22,7 +22,7 @@ from alchemy.sweep.space import Choice, Point, Range, Space
 from alchemy.sweep.study import Plan, describe_dimension, open_study
 from bench.measure import Figure, absolute, interval
 
-RUNS, SEEDS, TRIALS = 200, 20, 80
+ROUNDS, RUNS, SEEDS, TRIALS = 8, 200, 20, 80
 SPACE = Space((Range("x", 0.0, 1.0), Range("y", 0.0, 1.0)))
 METHODS = ("random", "sobol", "tpe", "cmaes", "annealing", "hill_climbing")
 # a run: logs one value, as fast as Python starts
@@ -39,7 +39,7 @@ open(os.path.join(folder, "metrics.jsonl"), "w").write(json.dumps(row) + "\\n")
 
 def figures(quick: bool = False) -> list[Figure]:
     """Measure the seconds per run of a sweep and of Optuna minus those of the bare process, and the methods."""
-    rounds, runs = (1, 10) if quick else (3, RUNS)
+    rounds, runs = (1, 10) if quick else (ROUNDS, RUNS)
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
         with _folder():

@@ -49,12 +49,12 @@ class Controller:
         on_event: Callable[[Event], object] = lambda event: None,
     ) -> None:
         self._study, self._settings, self._queue, self._make_entry = study, settings, queue, make_entry
-        self._slots, self._report = slots, report
+        self._slots, self._report, self._on_event = slots, report, on_event
         self.group = f"sweep:{study.name}"
         self._worker = Worker(queue, slots, self.group, on_event)
         self._copy = OptunaCopy(study)
         self._curves = _Curves(queue, settings)
-        self._exhausted = self._owns = False
+        self._exhausted = self._owns = self._waits = False
 
     def run(self) -> bool:
         """Run the sweep; return whether it is complete, which it is not after `stop`, or if runs are held."""
@@ -84,10 +84,15 @@ class Controller:
 
     def _take_over(self, stack: contextlib.ExitStack) -> bool:
         """Become the worker of the queue, unless there is one, which then runs the entries of the sweep."""
-        with contextlib.suppress(WorkerExists):
+        try:
             stack.enter_context(self._worker)
             return True
-        return False
+        except WorkerExists:
+            if not self._waits:
+                self._waits = True
+                pid = find_worker(self._queue).get("pid", "unknown")
+                self._on_event(Event("problem", text=f"waiting for the worker of the queue, process {pid}"))
+            return False
 
     def stop(self) -> None:
         """Start nothing new and stop what is running; a signal handler may call it."""
@@ -112,8 +117,7 @@ class Controller:
             self._study.settle(trial, outcomes.RUNNING)
             for entry in runs.get(trial.number, {}).values():
                 if entry.state == states.FAILED:
-                    fresh = {"state": states.WAITING, "failures": 0, "reason": ""}
-                    self._queue.update(entry.id, lambda entry, fresh=fresh: replace(entry, **fresh))  # type: ignore[misc]
+                    self._queue.update(entry.id, _release)
 
     def _list_open(self) -> list[Trial]:
         return [trial for trial in self._study.trials if trial.state == outcomes.RUNNING]
@@ -156,10 +160,8 @@ class Controller:
 
     def _settle(self, trial: Trial, runs: Runs) -> None:
         """Write the result of a point if all its runs have ended."""
-        entries = list(runs.values())
-        if len(entries) < len(self._settings.seeds) or any(
-            entry.state not in (states.DONE, states.FAILED) for entry in entries
-        ):
+        entries = [entry for entry in runs.values() if entry.state in (states.DONE, states.FAILED)]
+        if len(entries) < len(self._settings.seeds):
             return
         records = {entry.note["seed"]: self._queue.records_of(entry.id) for entry in entries}
         shown = [str(paths[-1]) for paths in records.values() if paths]
@@ -204,6 +206,10 @@ class Controller:
                 self._finish(trial)
                 for entry in own.values():
                     stop_entry(self._queue, entry.id, then=states.DONE)
+
+
+def _release(entry: Entry) -> Entry:
+    return replace(entry, state=states.WAITING, failures=0, not_before=0.0, reason="")
 
 
 class MetricMissing(AlchemyError):

@@ -78,6 +78,8 @@ class SpaceReader:
             return "expected a list with at least one value"
         if any(isinstance(value, dict) for value in values):
             return "a value is a table; search its keys one by one, with `when` if they depend on each other"
+        if not all(isinstance(value, bool | int | float | str | list | None) for value in values):
+            return "expected numbers, strings, true, false, or lists of them"
         plain = [list(value) if isinstance(value, list) else value for value in values]
         double = next(([value] for place, value in enumerate(plain) if value in plain[:place]), None)
         return Choice(key, tuple(plain)) if double is None else f"{double[0]!r} is listed twice"

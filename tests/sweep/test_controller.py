@@ -109,6 +109,24 @@ with Worker(Queue(), Slots(3)) as worker:
 """
 
 
+def test_a_sweep_takes_over_when_another_worker_has_ended():
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    code = WORKER.replace("Slots(3)", "Slots(1), 'another sweep'")
+    events: list[str] = []
+    with subprocess.Popen([sys.executable, "-c", code], env=env) as worker:
+        wait_until(Path("started").exists)
+        settings = make_settings(trials=1)
+        with open_study(make_plan(settings)) as study:
+
+            def note(event):
+                events.append(event.text)
+                Path("stop").touch()
+
+            assert Controller(study, settings, Queue(), command(loss), Slots(1), on_event=note).run()
+    assert events == [f"waiting for the worker of the queue, process {worker.pid}"]
+    assert ledger() == EVERY[:1]
+
+
 def test_a_worker_of_the_queue_runs_the_sweep():
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     worker = subprocess.Popen([sys.executable, "-c", WORKER], env=env)
