@@ -34,8 +34,6 @@ EXAMPLES = """examples:
   alchemy sweep show train --plot
   alchemy sweep ls"""
 
-SETTINGS = ("method", "metric", "mode", "trials", "seeds", "prune", "prune_after", "seed", "name")
-
 
 def _arguments(parser: Parser) -> None:
     from alchemy.sweep.settings import METHODS, PRUNERS
@@ -95,6 +93,7 @@ def _run(args: argparse.Namespace) -> int:
     from alchemy.launch.signals import handle_signals
     from alchemy.queue import Queue
     from alchemy.sweep.controller import Controller
+    from alchemy.sweep.settings import SETTINGS
     from alchemy.sweep.study import make_plan, open_study
 
     slots = choose_slots(args.slots, args.device)

@@ -17,7 +17,7 @@ from alchemy.index.value_format import format_names
 from alchemy.queue import Entry, Event, NewEntry, Queue, Slots, Worker, WorkerExists, stop_entry
 from alchemy.queue import entry as states
 from alchemy.queue.worker import find_worker
-from alchemy.records.status import try_read_info
+from alchemy.records.status import status_of, try_read_info
 from alchemy.sweep import study as outcomes
 from alchemy.sweep.optuna_storage import OptunaCopy
 from alchemy.sweep.proposers import propose
@@ -227,7 +227,9 @@ class _Curves:
     def find_hopeless(self, own: Runs, runs: dict[int, Runs]) -> int:
         """Return the number of evaluations after which a run of a point turns out to be hopeless; otherwise 0."""
         for entry in own.values():
-            curve = self._read(entry) if entry.state == states.RUNNING else []
+            records = self._queue.records_of(entry.id) if entry.state == states.RUNNING else []
+            is_ending = records and status_of(records[-1]) == "finished"
+            curve = self._read(entry) if records and not is_ending else []
             since = self._judged.get(entry.id, 0)
             if len(curve) <= since:
                 continue

@@ -23,7 +23,9 @@ def compare_best(study: Study) -> str:
     best, second = ranked[:2]
     labels = f"point {best.number}", f"point {second.number}"
     if len(best.values) < 2:
-        moved = abs((best.value or 0.0) - (second.value or 0.0))
+        moved = abs(_value(best) - _value(second))
+        if not moved:
+            return f"{labels[0]} and {labels[1]} have the same {study.plan.metric}, with one seed per point"
         return (
             f"{labels[0]} is ahead of {labels[1]} by {moved:.3g} on {study.plan.metric}, but with one seed per point, "
             "this may be noise; sweep the best points again with --seeds 3"

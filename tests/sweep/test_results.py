@@ -56,6 +56,11 @@ def test_one_seed_allows_no_statement():
     assert "with one seed per point, this may be noise" in compare_best(study)
 
 
+def test_equal_values_are_called_equal():
+    study = make_study({(0.1, "y"): [1.0], (0.01, "y"): [1.0]})
+    assert compare_best(study) == "point 0 and point 1 have the same dev/loss, with one seed per point"
+
+
 def test_plots_have_parallel_coordinates_and_a_panel_per_key():
     values = lr_matters() | {(0.05, "x", 3): [0.5], (0.02, "x", 8): [1.5]}
     plot = build_sweep_plot(make_study(values))
