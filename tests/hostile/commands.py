@@ -103,6 +103,8 @@ NOT_READING = {
     **{f"queue {name}": "changes entries" for name in ("add", "hold", "release", "move", "rm", "stop")},
     **{f"queue {name}": "reads the records that its own runs have created" for name in ("ls", "start")},
     "queue logs": "reads a log",
+    "sweep run": "reads the records that its own runs have created",
+    **{f"sweep {name}": "reads the files of sweeps" for name in ("show", "ls")},
     "table ls": "reads tables",
     "table set": "reads a table",
     "new": "writes a project",
