@@ -15,8 +15,8 @@ from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.value_format import format_duration
 from alchemy.queue import Entry, NewEntry, Queue
-from alchemy.queue.attempts import is_interrupted
 from alchemy.queue.entry import RUNNING, WAITING, alchemy_words
+from alchemy.queue.executor import find_executor
 from alchemy.queue.worker import find_obstacle, find_worker
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry], has_worker:
     cause = entry.reason
     if entry.state == WAITING:
         cause = find_obstacle(entry, entries) or cause
-    elif entry.state == RUNNING and not has_worker and is_interrupted(queue, entry):
-        cause = "was interrupted; a worker starts it again"
+    elif entry.state == RUNNING and not (has_worker and entry.on == LOCAL):
+        cause = find_executor(entry.on).describe(queue, entry) or cause
     more = {"records": [str(record) for record in queue.records_of(entry.id)], "seconds": _seconds_of(entry)}
     return {**row, **more, "argv": hide_words(entry.argv), "run": describe(entry), "cause": cause}
 

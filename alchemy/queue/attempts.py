@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import shlex
 import signal
 import time
 from collections.abc import Mapping
@@ -12,12 +12,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from alchemy.config.secrets import hide_words
 from alchemy.files import open_to_read
-from alchemy.queue.entry import DONE, FAILED, HELD, REMOVED, RUNNING, WAITING, Entry, alchemy_words
+from alchemy.queue.entry import DONE, FAILED, HELD, REMOVED, RUNNING, WAITING, Entry, alchemy_words, is_kept
+from alchemy.queue.executor import find_executor, has_running_record
 from alchemy.queue.folder import Queue
-from alchemy.queue.keeper import NOT_STARTED
-from alchemy.queue.locked_file import lock, read_status
-from alchemy.records.status import boot_id, is_alive, now, status_of, try_read_info
+from alchemy.queue.keeper import NOT_STARTED, Task
+from alchemy.queue.locked_file import read_status
+from alchemy.records.create_folder import QUEUE_RECORDS
+from alchemy.records.status import boot_id, now, try_read_info
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds before a retry
 STOP_CODES = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
@@ -52,6 +55,18 @@ def plan_command(entry: Entry, records: list[Path]) -> tuple[str, ...] | None:
     return entry.argv
 
 
+def make_task(
+    queue: Queue, entry: Entry, argv: tuple[str, ...], env: Mapping[str, str], more: Mapping[str, str]
+) -> Task:
+    """Return what an attempt runs; starts its part of the log. `env` is the environment of whoever runs it."""
+    attempt, log = entry.attempts[-1], queue.path(entry.id, "log")
+    with open(log, "a", encoding="utf-8", errors="replace") as out:
+        out.write(f"{HEADER} {attempt.number}, {attempt.started}: {shlex.join(hide_words(argv))}\n")
+    kept = {name: value for name, value in env.items() if not is_kept(name)}
+    own = {QUEUE_RECORDS: str(queue.path(entry.id, "records")), "PYTHONUNBUFFERED": "1"}
+    return Task(attempt.number, argv, entry.cwd, {**kept, **own, **entry.env, **more}, log, entry.needs.seconds)
+
+
 def is_finished(info: Mapping[str, Any]) -> bool:
     return info.get("status") == "finished" and not info.get("unsaved")
 
@@ -64,11 +79,10 @@ def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
     path, number = queue.path(entry.id, "attempt"), entry.attempts[-1].number
     end = _read_end(path, number)
     if end is None:
-        file = lock(path)
-        if file is None:
+        if find_executor(entry.on).is_alive(queue, entry):
             return None
-        with file:  # nobody is left who could write the file, but it may have been written since it was read
-            end = _read_end(path, number) or End(None, now())
+        # nobody is left who could write the file, but it may have been written since it was read
+        end = _read_end(path, number) or End(None, now())
     records = queue.records_of(entry.id)
     if has_running_record(records):
         return None
@@ -76,11 +90,6 @@ def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
     reason = end.reason or find_cause(queue, entry, end.exit_code, info)
     end = end._replace(finished=plan_command(entry, records) is None, reason=reason)
     return queue.update(entry.id, lambda entry: conclude(entry, end, number, again=again))
-
-
-def has_running_record(records: list[Path]) -> bool:
-    """Return whether a run still writes to its record, for example as the only survivor of several processes."""
-    return any(status_of(record) == "running" for record in records)
 
 
 def _read_end(path: Path, number: int) -> End | None:
@@ -163,22 +172,6 @@ def stop_entry(queue: Queue, id: int, then: str = HELD) -> Entry:
 
     entry = queue.update(id, request)
     if entry.state == RUNNING:
-        signal_command(queue, entry, signal.SIGTERM)
+        find_executor(entry.on).terminate(queue, entry)
         return settle(queue, entry) or entry
     return entry
-
-
-def is_interrupted(queue: Queue, entry: Entry) -> bool:
-    """Return whether the command of a running entry is gone, but nobody knows how it ended."""
-    status = read_status(queue.path(entry.id, "attempt"))
-    if "exit_code" in status or ("pid" in status and is_alive(status)):
-        return False
-    return not has_running_record(queue.records_of(entry.id))
-
-
-def signal_command(queue: Queue, entry: Entry, number: int) -> None:
-    """Send a signal to the command of a running entry, but never to another process with its pid."""
-    status = read_status(queue.path(entry.id, "attempt"))
-    if status.get("attempt") == entry.attempts[-1].number and "pid" in status and is_alive(status):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(status["pid"], number)

@@ -30,9 +30,13 @@ class Slots:
     """
 
     def __init__(
-        self, count: int = 1, gpus: Sequence[str] = (), read_memory: Callable[[str], Memory | None] | None = None
+        self,
+        count: int = 1,
+        gpus: Sequence[str] = (),
+        read_memory: Callable[[str], Memory | None] | None = None,
+        name: str = CPU,  # of the place of runs without a GPU; a cluster, for example
     ) -> None:
-        self.count, self.gpus = count, tuple(gpus)
+        self.count, self.gpus, self.name = count, tuple(gpus), name
         self._read_memory = read_memory or read_nvml
 
     def needs_gpu(self, needs: Needs) -> bool:
@@ -56,7 +60,7 @@ class Slots:
         """Return the devices for an entry; empty if it has to wait."""
         used = Counter(device for entry in running for device in entry.attempts[-1].device)
         if not self.needs_gpu(needs):
-            return (CPU,) if used[CPU] < self.count else ()
+            return (self.name,) if used[self.name] < self.count else ()
         free = [gpu for gpu in self.gpus if used[gpu] < self.count and self._has_memory(gpu, needs, running)]
         free.sort(key=lambda gpu: used[gpu])
         return tuple(free[: needs.devices]) if len(free) >= needs.devices else ()
@@ -71,7 +75,7 @@ class Slots:
 
     def environment(self, devices: Sequence[str]) -> dict[str, str]:
         """Return the variables that tell a command which devices it has got."""
-        if CPU in devices:
+        if self.name in devices:
             return {"CUDA_VISIBLE_DEVICES": ""} if self.gpus else {}
         return {"CUDA_VISIBLE_DEVICES": ",".join(devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 

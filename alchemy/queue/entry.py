@@ -12,6 +12,7 @@ from alchemy.annotations import fits
 
 FORMAT = 1
 WAITING, HELD, RUNNING, DONE, FAILED = STATES = ("waiting", "held", "running", "done", "failed")
+LOCAL = "local"
 REMOVED = "removed"  # what becomes of an entry that is removed while it is running
 
 # variables that decide which program an entry starts and how it computes; others come from the worker
@@ -39,6 +40,7 @@ class Attempt:
     ended: str = ""
     exit_code: int | None = None  # None if it is unknown; negative signal number if killed
     outcome: str = ""  # done, failed, stopped, time limit or lost
+    job: str = ""  # its job on a cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,8 @@ class NewEntry:
     retries: int = 0
     state: str = WAITING  # or held
     note: dict[str, Any] = field(default_factory=dict)
+    on: str = LOCAL  # or slurm, ray, ray://HOST:PORT: who runs it
+    options: dict[str, Any] = field(default_factory=dict)  # of the cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,6 @@ class Entry(NewEntry):
     not_before: float = 0.0  # in seconds since 1970: the pause before a retry
     then: str = ""  # the state that it gets when its attempt ends, if somebody has asked for it to stop
     reason: str = ""  # why it failed, was stopped, or cannot start here
-    on: str = "local"
 
     @property
     def order(self) -> tuple[int, float, int]:

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from alchemy.queue.locked_file import LockedFile
 from alchemy.records.status import now, process_start
@@ -74,9 +74,15 @@ def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    run_command(task, file, is_stopped)
+    os._exit(0)
+
+
+def run_command(task: Task, file: LockedFile, is_stopped: Callable[[], bool]) -> None:
+    """Run the command of an attempt, forward SIGTERM to it, and write down how it ended."""
     status: dict[str, object] = {"attempt": task.attempt}
     try:
-        process = _start(task, file)
+        process = start_command(task.argv, task.cwd, task.env, pass_fds=(file.handle,))
     except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a null character in the command
         text = f"cannot start {task.argv[0]!r} in {task.cwd}: {error}"[:LONGEST_ERROR]
         os.write(2, f"{text}\n".encode("utf-8", "replace"))
@@ -89,7 +95,6 @@ def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool
             process.terminate()
         status |= _wait(process, task.seconds)
     _write_end(file, {**status, "ended": now()})
-    os._exit(0)
 
 
 def _close_others(kept: set[int]) -> None:
@@ -100,7 +105,8 @@ def _close_others(kept: set[int]) -> None:
                 os.close(handle)
 
 
-def _start(task: Task, file: LockedFile) -> subprocess.Popen[bytes]:
+def start_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a command in its own process group; it gets SIGTERM if this process is killed."""
     keeper, libc = os.getpid(), ctypes.CDLL(None)
 
     def prepare() -> None:
@@ -111,14 +117,7 @@ def _start(task: Task, file: LockedFile) -> subprocess.Popen[bytes]:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the worker may ignore them, as under nohup
             signal.signal(number, signal.SIG_DFL)
 
-    return subprocess.Popen(
-        list(task.argv),
-        cwd=task.cwd,
-        env=dict(task.env),
-        pass_fds=(file.handle,),
-        process_group=0,
-        preexec_fn=prepare,
-    )
+    return subprocess.Popen(list(argv), cwd=cwd, env=dict(env), process_group=0, preexec_fn=prepare, **options)
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:

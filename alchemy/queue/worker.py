@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import select
-import shlex
-import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
-from alchemy.queue.attempts import HEADER, has_running_record, plan_command, settle, signal_command
+from alchemy.queue.attempts import make_task, plan_command, settle
 from alchemy.queue.devices import CPU, Slots
-from alchemy.queue.entry import DONE, FAILED, HELD, RUNNING, WAITING, Attempt, Entry, is_kept
+from alchemy.queue.entry import DONE, FAILED, HELD, LOCAL, RUNNING, WAITING, Attempt, Entry
+from alchemy.queue.executor import find_executor, has_running_record
 from alchemy.queue.folder import MissingEntry, Queue
-from alchemy.queue.keeper import Keeper, Task, start_keeper
+from alchemy.queue.keeper import Keeper
 from alchemy.queue.locked_file import LockedFile, lock, read_status
-from alchemy.records.create_folder import QUEUE_RECORDS
 from alchemy.records.status import boot_id, is_alive, is_here, now, process_start
 
 POLL = 0.5  # seconds after which new entries, and the end of runs of an earlier worker, are noticed
@@ -49,7 +48,8 @@ class Worker:
             while worker.remaining():
                 worker.step()
 
-    There is one worker per queue. Runs outlive their worker: the next one continues where a killed one stopped.
+    There is one worker per queue, and another one for each cluster. Runs outlive their worker: the next one continues
+    where a killed one stopped.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class Worker:
         slots: Slots | None = None,
         group: str | None = None,
         on_event: Callable[[Event], object] = lambda event: None,
+        on: str = LOCAL,
     ) -> None:
-        self.queue, self.slots, self.group = queue, slots or Slots(), group
+        self.queue, self.slots, self.group, self.on = queue, slots or Slots(), group, on
+        self._executor = find_executor(on)
         self.stopping = False
         self._report = on_event
         self._problems: set[str] = set()
@@ -70,11 +72,11 @@ class Worker:
     def __enter__(self) -> Worker:
         _open_standard_streams()
         with self.queue.lock():
-            file = self._exits.enter_context(_lock_worker(self.queue))
+            file = self._exits.enter_context(_lock_worker(self.queue, self.on))
             self._exits.callback(self._leave, file)
             own = {"pid": os.getpid(), "pid_started": process_start(os.getpid())}
             file.write({**own, "host": socket.gethostname(), "boot_id": boot_id(), "slots": self.slots.count})
-            (self.queue.folder / DRAIN).unlink(missing_ok=True)
+            _path(self.queue, DRAIN, self.on).unlink(missing_ok=True)
             self.queue.remove_leftovers()
         return self
 
@@ -126,12 +128,12 @@ class Worker:
             if entry.id not in self._stopped:
                 self._stopped.add(entry.id)
                 self.queue.update(entry.id, lambda entry: replace(entry, then=entry.then or WAITING))
-                signal_command(self.queue, entry, signal.SIGTERM)
+                self._executor.terminate(self.queue, entry)
 
     @property
     def is_draining(self) -> bool:
         """Whether `alchemy queue stop --after-running` was called."""
-        return (self.queue.folder / DRAIN).exists()
+        return _path(self.queue, DRAIN, self.on).exists()
 
     def has_ended(self, *, until_empty: bool = False) -> bool:
         """Return whether the worker has been stopped and its runs have ended, or nothing is left to run."""
@@ -140,20 +142,20 @@ class Worker:
         return until_empty and not self.remaining()
 
     def running(self) -> list[Entry]:
-        return [entry for entry in self.queue.list(self.group) if entry.state == RUNNING]
+        return [entry for entry in self.queue.list(self.group) if entry.state == RUNNING and entry.on == self.on]
 
     def remaining(self) -> list[Entry]:
         """Return the entries that are running, or that this worker will start without anybody's help."""
         entries = self.queue.list()
         done = {entry.id for entry in entries if entry.state == DONE}
-        found = {entry.id: entry for entry in entries if entry.state == RUNNING and self.group in (None, entry.group)}
+        found = {entry.id: entry for entry in entries if self._is_mine(entry, RUNNING)}
         waiting = [entry for entry in entries if self._is_mine(entry) and not self.slots.explain_misfit(entry.needs)]
         while more := {e.id: e for e in waiting if e.id not in found and {*e.after} <= done | found.keys()}:
             found |= more
         return list(found.values())
 
-    def _is_mine(self, entry: Entry) -> bool:
-        return entry.state == WAITING and entry.on == "local" and self.group in (None, entry.group)
+    def _is_mine(self, entry: Entry, state: str = WAITING) -> bool:
+        return entry.state == state and entry.on == self.on and self.group in (None, entry.group)
 
     def _settle_ended(self, entries: list[Entry]) -> bool:
         ready, _, _ = select.select([keeper.ended for keeper in self._keepers.values()], [], [], 0)
@@ -161,7 +163,7 @@ class Worker:
             if keeper.ended in ready:
                 self._keepers.pop(id).reap()
         done = False
-        for entry in [entry for entry in entries if entry.state == RUNNING]:
+        for entry in [entry for entry in entries if entry.state == RUNNING and entry.on == self.on]:
             ended = None if entry.id in self._keepers else settle(self.queue, entry, again=self.stopping)
             if ended is not None:
                 self._report(Event("ended", ended))
@@ -189,6 +191,7 @@ class Worker:
             elif started := self._start(entry, devices):
                 running += [started] if started.state == RUNNING else []
                 done = True
+        self._executor.submit(self.queue)
         return done
 
     def _start(self, entry: Entry, devices: tuple[str, ...]) -> Entry | None:
@@ -215,24 +218,11 @@ class Worker:
             started = queue.update(entry.id, lambda current: running if current == entry else current)
             if started.state != RUNNING:
                 return None
-            self._keepers[entry.id] = self._fork_keeper(started, argv, file)
+            task = make_task(queue, started, argv, os.environ, self.slots.environment(devices))
+            if keeper := self._executor.start(queue, started, task, file):
+                self._keepers[entry.id] = keeper
         self._report(Event("started", started))
         return started
-
-    def _fork_keeper(self, entry: Entry, argv: tuple[str, ...], file: LockedFile) -> Keeper:
-        attempt, log = entry.attempts[-1], self.queue.path(entry.id, "log")
-        with open(log, "a", encoding="utf-8", errors="replace") as out:
-            out.write(f"{HEADER} {attempt.number}, {attempt.started}: {shlex.join(hide_words(argv))}\n")
-        kept = {name: value for name, value in os.environ.items() if not is_kept(name)}
-        own = {QUEUE_RECORDS: str(self.queue.path(entry.id, "records")), "PYTHONUNBUFFERED": "1"}
-        env = {**kept, **own, **entry.env, **self.slots.environment(attempt.device)}
-        task = Task(attempt.number, argv, entry.cwd, env, log, entry.needs.seconds)
-        return start_keeper(task, file, lambda: self._is_stopped(entry.id))
-
-    def _is_stopped(self, id: int) -> bool:
-        with suppress(AlchemyError):
-            return bool(self.queue.get(id).then)
-        return False
 
     def _note(self, entry: Entry, reason: str) -> None:
         if entry.reason != reason:
@@ -252,11 +242,15 @@ def _open_standard_streams() -> None:
     os.close(handle)
 
 
-def _lock_worker(queue: Queue) -> LockedFile:
+def _path(queue: Queue, name: str, on: str) -> Path:
+    return queue.folder / (name if on == LOCAL else f"{name}-{re.sub(r'[^a-zA-Z0-9]+', '-', on)}")
+
+
+def _lock_worker(queue: Queue, on: str) -> LockedFile:
     deadline = time.monotonic() + LONGEST_HANDOVER
-    while (file := lock(queue.folder / WORKER)) is None:
-        if find_worker(queue) or time.monotonic() > deadline:
-            pid, hint = read_status(queue.folder / WORKER).get("pid"), "stop it with `alchemy queue stop`"
+    while (file := lock(_path(queue, WORKER, on))) is None:
+        if find_worker(queue, on) or time.monotonic() > deadline:
+            pid, hint = read_status(_path(queue, WORKER, on)).get("pid"), "stop it with `alchemy queue stop`"
             raise WorkerExists(f"the queue already has a worker, process {pid}", hint=hint)
         time.sleep(0.01)
     return file
@@ -274,13 +268,13 @@ def find_obstacle(entry: Entry, entries: Mapping[int, Entry]) -> str:
     return ""
 
 
-def drain(queue: Queue) -> None:
+def drain(queue: Queue, on: str = LOCAL) -> None:
     """Let the worker of a queue end when its runs have ended."""
     with queue.lock():
-        (queue.folder / DRAIN).touch()
+        _path(queue, DRAIN, on).touch()
 
 
-def find_worker(queue: Queue) -> dict[str, Any]:
+def find_worker(queue: Queue, on: str = LOCAL) -> dict[str, Any]:
     """Return the status of the worker of a queue; empty if there is none."""
-    status = read_status(queue.folder / WORKER)
+    status = read_status(_path(queue, WORKER, on))
     return status if "pid" in status and is_here(status) and is_alive(status) else {}

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from alchemy.queue import Attempt, Entry, Needs, Worker, stop_entry
-from alchemy.queue.attempts import End, conclude, is_interrupted, plan_command, settle
+from alchemy.queue.attempts import End, conclude, plan_command, settle
+from alchemy.queue.executor import Keepers
 from alchemy.records import Record
 from alchemy.records.status import boot_id
 from tests.queue.commands import add, work
@@ -115,7 +116,7 @@ def test_an_attempt_has_not_ended_while_its_record_is_written_to(queue, tmp_path
     queue.update(1, lambda entry: started())
     record = Record.create(tmp_path, name="x", tag="x", files={"cfg.toml": ""}, versions={"torch": "2"})
     queue.path(1, "records").write_text(f"{record.path}\n")
-    assert settle(queue, queue.get(1)) is None and not is_interrupted(queue, queue.get(1))
+    assert settle(queue, queue.get(1)) is None and not Keepers().describe(queue, queue.get(1))
     record.finish("finished")
     assert settle(queue, queue.get(1)).state == "done"
 

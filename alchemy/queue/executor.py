@@ -1,0 +1,97 @@
+"""Who runs the attempts of entries: keepers on this machine, or a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import signal
+from pathlib import Path
+from typing import Protocol
+
+from alchemy.errors import AlchemyError
+from alchemy.queue.entry import LOCAL, Entry
+from alchemy.queue.folder import Queue
+from alchemy.queue.keeper import Keeper, Task, start_keeper
+from alchemy.queue.locked_file import LockedFile, lock, read_status
+from alchemy.records.status import is_alive, status_of
+
+# who an entry runs on -> import path; the queue does not depend on clusters
+EXECUTORS = {
+    LOCAL: "alchemy.queue.executor.Keepers",
+    "ray": "alchemy.cluster.ray_executor.RayExecutor",
+    "slurm": "alchemy.cluster.slurm_executor.SlurmExecutor",
+}
+
+
+class Executor(Protocol):
+    """Runs the attempts of entries. How an attempt ended is in the file of the attempt, whoever ran it."""
+
+    def start(self, queue: Queue, entry: Entry, task: Task, file: LockedFile) -> Keeper | None:
+        """Start an attempt, or collect it until `submit`; return its keeper if there is one on this machine."""
+
+    def submit(self, queue: Queue) -> None:
+        """Start the attempts that were collected."""
+
+    def is_alive(self, queue: Queue, entry: Entry) -> bool:
+        """Return whether anything of the latest attempt of an entry may still be running, or is going to."""
+
+    def terminate(self, queue: Queue, entry: Entry) -> None:
+        """Make the latest attempt save its state and end. The entry says what becomes of it then."""
+
+    def describe(self, queue: Queue, entry: Entry) -> str:
+        """Return what a listing shows about a running entry."""
+
+
+@functools.cache
+def find_executor(on: str) -> Executor:
+    """Return the executor of entries: `local`, `slurm`, `ray`, or the address of a Ray cluster."""
+    name = on.partition("://")[0]
+    if name not in EXECUTORS:
+        raise AlchemyError(f"unknown executor {on!r}", hint=f"one of {', '.join(EXECUTORS)}")
+    module, _, kind = EXECUTORS[name].rpartition(".")
+    executor: Executor = getattr(importlib.import_module(module), kind)()
+    return executor
+
+
+class Keepers:
+    """The executor of this machine: a keeper for each attempt."""
+
+    def start(self, queue: Queue, entry: Entry, task: Task, file: LockedFile) -> Keeper | None:
+        return start_keeper(task, file, lambda: is_stopped(queue, entry.id))
+
+    def submit(self, queue: Queue) -> None:
+        pass
+
+    def is_alive(self, queue: Queue, entry: Entry) -> bool:
+        file = lock(queue.path(entry.id, "attempt"))
+        if file is not None:
+            os.close(file.handle)
+        return file is None
+
+    def terminate(self, queue: Queue, entry: Entry) -> None:
+        """Send SIGTERM to the command of a running entry, but never to another process with its pid."""
+        status = read_status(queue.path(entry.id, "attempt"))
+        if status.get("attempt") == entry.attempts[-1].number and "pid" in status and is_alive(status):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(status["pid"], signal.SIGTERM)
+
+    def describe(self, queue: Queue, entry: Entry) -> str:
+        """Say so if the command is gone, but nobody knows how it ended."""
+        status = read_status(queue.path(entry.id, "attempt"))
+        if "exit_code" in status or ("pid" in status and is_alive(status)):
+            return ""
+        return "" if has_running_record(queue.records_of(entry.id)) else "was interrupted; a worker starts it again"
+
+
+def has_running_record(records: list[Path]) -> bool:
+    """Return whether a run still writes to its record, for example as the only survivor of several processes."""
+    return any(status_of(record) == "running" for record in records)
+
+
+def is_stopped(queue: Queue, id: int) -> bool:
+    """Return whether somebody has asked for a running entry to stop."""
+    with contextlib.suppress(AlchemyError):
+        return bool(queue.get(id).then)
+    return False
