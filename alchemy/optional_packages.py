@@ -35,6 +35,8 @@ EXTRAS = {
     "psycopg": "track",
     "optuna": "sweep",
     "cmaes": "sweep",
+    "ray": "ray",
+    "submitit": "slurm",
 }
 _PUBLISHED_AS = {"sklearn": "scikit-learn", "PIL": "pillow", "pynvml": "nvidia-ml-py"}
 _BY_SUFFIX = {".parquet": "pyarrow", ".zst": "zstandard"}

@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from alchemy.cli.cluster import add_cluster
 from alchemy.cli.options import Command, Parser, add_devices, add_json, print_json
 from alchemy.errors import AlchemyError, printable
 
@@ -56,10 +57,13 @@ def _arguments(parser: Parser) -> None:
     where.add_argument("--priority", type=int, metavar="N", help="entries with a higher number start first")
     start = add("start", "start the worker, which runs entries until it is stopped", "--slots 2 --background")
     add_devices(start, "; may be repeated (default: all GPUs, or the CPU if there are none)")
-    start.add_argument("--slots", type=int, default=1, metavar="N", help="runs that share a device (default: 1)")
+    text = "runs that share a device (default: 1), or that a cluster has at a time (default: 64)"
+    start.add_argument("--slots", type=int, metavar="N", help=text)
+    add_cluster(start, options=False)
     start.add_argument("--until-empty", action="store_true", help="exit when nothing is left to run; 1 if a run failed")
     start.add_argument("--background", action="store_true", help="detach from the terminal and log to a file")
     stop = add("stop", "stop the worker and its runs, which resume when it is started again", "--after-running")
+    add_cluster(stop, options=False)
     stop.add_argument("--after-running", action="store_true", help="let running entries end first")
     stop.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="wait up to SECONDS for it to end")
     logs = add("logs", "print the output of an entry", "2 -f")
@@ -101,6 +105,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _add(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.cli.cluster import choose_cluster
     from alchemy.cli.queue_entries import add_entries, list_runs
     from alchemy.cli.run import prepare_runs
     from alchemy.queue import NewEntry, choose_environment
@@ -110,8 +115,9 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
     for name in (name for name in args.env if name not in env):
         raise AlchemyError(f"--env {name}: there is no such environment variable", hint=f"export {name}=.. first")
     commands = [_check_command(args)] if "--" in args.words else list_runs(prepare_runs(args)[0], args)
+    cluster = choose_cluster(args)
     state = "held" if args.hold else "waiting"
-    more = {"priority": args.priority, "retries": args.retries}
+    more: dict[str, Any] = {"priority": args.priority, "retries": args.retries, **cluster._asdict()}
     return add_entries(
         queue,
         [NewEntry(argv=argv, env=env, after=tuple(args.after), needs=needs, state=state, **more) for argv in commands],
@@ -152,17 +158,18 @@ def _choose_needs(args: argparse.Namespace) -> Needs:
 
 
 def _ls(args: argparse.Namespace, queue: Queue) -> int:
-    from alchemy.cli.queue_entries import COLUMNS, NO_WORKER, to_cells, to_row
+    from alchemy.cli.cluster import settle_jobs
+    from alchemy.cli.queue_entries import COLUMNS, print_missing_workers, to_cells, to_row
     from alchemy.cli.table_format import print_table
     from alchemy.queue.worker import find_worker
 
+    settle_jobs(queue)
     entries = {entry.id: entry for entry in queue.list()}
     for name, problem in queue.damaged.items():
         print(f"warning: ignoring the damaged entry {queue.folder / name}: {printable(problem)}", file=sys.stderr)
     done = [entry for entry in entries.values() if entry.state == "done"]
-    worker = find_worker(queue)
     shown = [entry for entry in entries.values() if args.all or entry.state != "done"]
-    rows = [to_row(queue, entry, entries, bool(worker)) for entry in shown]
+    rows = [to_row(queue, entry, entries, bool(find_worker(queue))) for entry in shown]
     if args.json:
         print_json(rows)
         return 0
@@ -172,8 +179,7 @@ def _ls(args: argparse.Namespace, queue: Queue) -> int:
         print(f"{len(done)} done; --all lists them")
     elif not rows:
         print("the queue is empty; `alchemy queue add` adds runs")
-    if any(entry.state in ("waiting", "running") for entry in entries.values()) and not worker:
-        print(NO_WORKER)
+    print_missing_workers(queue, entries.values())
     return 0
 
 
@@ -244,11 +250,14 @@ def _move(args: argparse.Namespace, queue: Queue) -> int:
 
 
 def _start(args: argparse.Namespace, queue: Queue) -> int:
-    from alchemy.cli.queue_worker import choose_slots, run_worker
+    from alchemy.cli.cluster import choose_cluster_slots, open_cluster
+    from alchemy.cli.queue_worker import run_worker
+    from alchemy.queue.entry import LOCAL
 
-    slots = choose_slots(args.slots, args.device)
+    slots = choose_cluster_slots(args.on, args.slots, args.device)
     if not args.background:
-        return run_worker(queue, slots, until_empty=args.until_empty)
+        with open_cluster(args.on, slots):
+            return run_worker(queue, slots, until_empty=args.until_empty, on=args.on or LOCAL)
     from alchemy.cli.background import launch_detached
 
     info = launch_detached(["queue", *(word for word in args.words if word != "--background")])
@@ -260,13 +269,15 @@ def _start(args: argparse.Namespace, queue: Queue) -> int:
 
 def _stop(args: argparse.Namespace, queue: Queue) -> int:
     from alchemy.cli.background import wait_for_exit
+    from alchemy.queue.entry import LOCAL
     from alchemy.queue.worker import drain, find_worker
 
-    status = find_worker(queue)
+    on = args.on or LOCAL
+    status = find_worker(queue, on)
     if not status:
         raise AlchemyError("the queue has no worker", hint="`alchemy queue start` starts one")
     if args.after_running:
-        drain(queue)
+        drain(queue, on)
         print(f"the worker (pid {status['pid']}) ends when its runs have ended")
     else:
         os.kill(status["pid"], signal.SIGTERM)

@@ -7,7 +7,7 @@ import datetime
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import build_parser
@@ -15,7 +15,7 @@ from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.value_format import format_duration
 from alchemy.queue import Entry, NewEntry, Queue
-from alchemy.queue.entry import RUNNING, WAITING, alchemy_words
+from alchemy.queue.entry import LOCAL, RUNNING, WAITING, alchemy_words
 from alchemy.queue.executor import find_executor
 from alchemy.queue.worker import find_obstacle, find_worker
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alchemy.config.tree import Document
 
 # options of `alchemy run` that select several runs, which become one entry each
-SELECTING = ("help", "cfgs", "seeds", "all", "queue", "device")
+SELECTING = ("help", "cfgs", "seeds", "all", "queue", "device", "on", "slurm", "ray")
 # options that an entry cannot have
 REFUSED = ("background", "force_mp", "pdb", "print_command", "resume", "task_per_device")
 COLUMNS = ("id", "state", "priority", "run", "device", "time", "record", "cause")
@@ -64,9 +64,17 @@ def add_entries(queue: Queue, specs: Sequence[NewEntry]) -> int:
     """Add checked entries to the queue and print their numbers."""
     for entry in queue.add(specs):
         print(printable(f"added {entry.id}: {describe(entry)}"))
-    if not find_worker(queue):
-        print(NO_WORKER)
+    print_missing_workers(queue, specs)
     return 0
+
+
+def print_missing_workers(queue: Queue, entries: Iterable[NewEntry]) -> None:
+    """Say how to start the workers that entries wait for. A Slurm job that is running needs none."""
+    waiting = {
+        entry.on for entry in entries if entry.state == WAITING or (entry.state == RUNNING and entry.on != "slurm")
+    }
+    for on in sorted(on for on in waiting if not find_worker(queue, on)):
+        print(NO_WORKER if on == LOCAL else f"no worker submits runs; `alchemy queue start --on {on}` starts one")
 
 
 def describe(entry: NewEntry) -> str:

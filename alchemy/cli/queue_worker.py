@@ -14,7 +14,7 @@ from alchemy.launch.signals import handle_signals
 from alchemy.queue import Entry, Event, Queue, Slots, Worker
 from alchemy.queue.attempts import STOPPED
 from alchemy.queue.devices import find_gpus
-from alchemy.queue.entry import DONE, FAILED
+from alchemy.queue.entry import DONE, FAILED, LOCAL
 
 
 def choose_slots(count: int, devices: Sequence[int] | None) -> Slots:
@@ -29,7 +29,7 @@ def choose_slots(count: int, devices: Sequence[int] | None) -> Slots:
     return Slots(count, [gpus[number] for number in dict.fromkeys(devices) if number >= 0])
 
 
-def run_worker(queue: Queue, slots: Slots, *, until_empty: bool) -> int:
+def run_worker(queue: Queue, slots: Slots, *, until_empty: bool, on: str = LOCAL, group: str | None = None) -> int:
     """Run entries until a signal, `alchemy queue stop` or the end of the queue; return the exit code."""
     signals: list[int] = []
     failed: set[int] = set()
@@ -37,9 +37,9 @@ def run_worker(queue: Queue, slots: Slots, *, until_empty: bool) -> int:
     def report(event: Event) -> None:
         if event.kind == "ended" and event.entry is not None and event.entry.state == FAILED:
             failed.add(event.entry.id)
-        _print_event(queue, event)
+        print_event(queue, event)
 
-    with Worker(queue, slots, on_event=report) as worker:
+    with Worker(queue, slots, group, report, on) as worker:
 
         def ask(number: int) -> bool:
             signals.append(number)
@@ -47,7 +47,7 @@ def run_worker(queue: Queue, slots: Slots, *, until_empty: bool) -> int:
             return True
 
         with handle_signals(ask):
-            devices = ", ".join(f"GPU {gpu}" for gpu in slots.gpus) or "the CPU"
+            devices = ", ".join(f"GPU {gpu}" for gpu in slots.gpus) or ("the CPU" if on == LOCAL else on)
             print(f"running the queue {shorten_path(queue.folder)} on {devices}, slots: {slots.count}", flush=True)
             while not worker.has_ended(until_empty=until_empty):
                 worker.step()
@@ -56,7 +56,7 @@ def run_worker(queue: Queue, slots: Slots, *, until_empty: bool) -> int:
     return 1 if failed and until_empty else 0
 
 
-def _print_event(queue: Queue, event: Event) -> None:
+def print_event(queue: Queue, event: Event) -> None:
     clock, entry = time.strftime("%H:%M:%S"), event.entry
     if entry is None:
         print(f"{clock} warning: {printable(event.text)}", file=sys.stderr, flush=True)

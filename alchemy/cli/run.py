@@ -8,6 +8,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from alchemy.cli.cluster import add_cluster
 from alchemy.cli.options import Command, add_configs, add_launch, parse_integers
 from alchemy.errors import AlchemyError, Problem
 
@@ -21,6 +22,7 @@ EXAMPLES = """examples:
   alchemy run train.toml --seeds 1,2,3 --set optim.lr=1e-3 --queue
   alchemy run train.toml --test --predict                  # train, then test and predict with the best weights
   alchemy run train.toml --processes 4                     # train one model on four GPUs
+  alchemy run train.toml --seeds 1,2,3 --on slurm --slurm partition=gpu --slurm gres=gpu:1
   alchemy run train.toml --fast-dev-run 2                  # smoke test, writes no record"""
 
 
@@ -50,6 +52,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add("--background", action="store_true", help="detach from the terminal and log to a file")
     add("--queue", action="store_true", help="add the runs to the queue instead: see 'alchemy queue'")
     add("--print-command", action="store_true", help="check the config and print the command that runs it")
+    add_cluster(parser)
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -64,7 +67,7 @@ def _main(args: argparse.Namespace) -> int:
     if args.print_command:
         print(_format_command(args))
         return 0
-    if args.queue:
+    if args.queue or args.on or args.slurm or args.ray:
         return _add_to_queue(documents, args)
     if args.background:
         _check_devices(args.device)
@@ -128,11 +131,17 @@ def _format_command(args: argparse.Namespace) -> str:
 
 
 def _add_to_queue(documents: list[Document], args: argparse.Namespace) -> int:
+    from alchemy.cli.cluster import choose_cluster, run_on_cluster
     from alchemy.cli.queue_entries import add_entries, list_runs
     from alchemy.queue import Needs, NewEntry, Queue
 
     needs = Needs(devices=0 if args.device == [-1] else args.processes)
-    return add_entries(Queue(), [NewEntry(argv=argv, needs=needs) for argv in list_runs(documents, args)])
+    commands, cluster = list_runs(documents, args), choose_cluster(args)
+    if not args.queue:
+        return run_on_cluster(commands, needs, cluster)
+    return add_entries(
+        Queue(), [NewEntry(argv=argv, needs=needs, on=cluster.on, options=cluster.options) for argv in commands]
+    )
 
 
 def _resume_latest(document: Document, args: argparse.Namespace) -> list[RunResult] | None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from alchemy.cli.cluster import add_cluster
 from alchemy.cli.options import (
     Command,
     Parser,
@@ -21,6 +22,7 @@ from alchemy.cli.options import (
 from alchemy.errors import AlchemyError, Problem, printable
 
 if TYPE_CHECKING:
+    from alchemy.cli.cluster import Cluster
     from alchemy.config.tree import Document
     from alchemy.queue import Event, NewEntry
     from alchemy.sweep.settings import Settings
@@ -54,7 +56,9 @@ def _arguments(parser: Parser) -> None:
     add("--prune-after", type=int, metavar="N", help="evaluations before a run may be pruned (default: 1)")
     add("--seed", type=int, metavar="N", help="seed of the search (default: 0)")
     add("--name", metavar="NAME", help="name of the sweep (default: the name of the config file)")
-    add("--slots", type=int, default=1, metavar="N", help="number of runs that share a device (default: 1)")
+    text = "number of runs that share a device (default: 1), or that a cluster has at a time (default: 64)"
+    add("--slots", type=int, metavar="N", help=text)
+    add_cluster(run)
     add("--retry-failed", action="store_true", help="run the failed runs of the sweep again")
     add_devices(run, "; may be repeated (default: all GPUs, or the CPU if there are none)")
     add_user_dir(run)
@@ -84,9 +88,9 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from alchemy.cli.cluster import choose_cluster, choose_cluster_slots, open_cluster
     from alchemy.cli.launch import check_secrets, raise_on_errors
     from alchemy.cli.problems import print_problems
-    from alchemy.cli.queue_worker import choose_slots
     from alchemy.cli.sweep_results import describe_sweep, print_results
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project_imports import add_to_path
@@ -96,7 +100,7 @@ def _run(args: argparse.Namespace) -> int:
     from alchemy.sweep.settings import SETTINGS
     from alchemy.sweep.study import make_plan, open_study
 
-    slots = choose_slots(args.slots, args.device)
+    slots, cluster = choose_cluster_slots(args.on, args.slots, args.device), choose_cluster(args)
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     document = prepare_cfg(args.cfg, **options)
     add_to_path(args.user_dir)
@@ -110,8 +114,9 @@ def _run(args: argparse.Namespace) -> int:
         _check_packages(settings)
         print_problems(problems, sys.stderr)
         print(describe_sweep(study), flush=True)
-        entries = _make_entries(args, document, plan.digest)
-        controller = Controller(study, settings, Queue(), entries, slots, _report(study), _print_event)
+        entries = _make_entries(args, document, plan.digest, cluster)
+        report = _report(study)
+        controller = Controller(study, settings, Queue(), entries, slots, report, _print_event, *cluster)
         if args.retry_failed:
             controller.retry()
 
@@ -120,7 +125,7 @@ def _run(args: argparse.Namespace) -> int:
             controller.stop()
             return True
 
-        with handle_signals(stop):
+        with open_cluster(args.on, slots), handle_signals(stop):
             complete = controller.run()
         if received:
             print("stopped; run the same command to continue", file=sys.stderr)
@@ -172,7 +177,9 @@ def _digest(args: argparse.Namespace) -> str:
     return hash_text(dumps({key: table for key, table in tables.items() if key != "sweep"}))
 
 
-def _make_entries(args: argparse.Namespace, document: Document, digest: str) -> Callable[[Point, int], NewEntry]:
+def _make_entries(
+    args: argparse.Namespace, document: Document, digest: str, cluster: Cluster
+) -> Callable[[Point, int], NewEntry]:
     """Return a function that makes the entry of a run; it raises an error if the config has changed."""
     from alchemy.queue import Needs, NewEntry
     from alchemy.sweep.check_space import build_overrides
@@ -190,7 +197,8 @@ def _make_entries(args: argparse.Namespace, document: Document, digest: str) -> 
             known[0] = changed
         words = [word for text in (*args.overrides, *build_overrides(point)) for word in ("--set", text)]
         argv = (sys.executable, "-m", "alchemy", "run", args.cfg, *words, "--seeds", str(seed), *options)
-        return NewEntry(argv=argv, needs=Needs(devices=0 if on_cpu else 1))
+        needs = Needs(devices=0 if on_cpu else 1)
+        return NewEntry(argv=argv, needs=needs, on=cluster.on, options=cluster.options)
 
     return make
 

@@ -20,6 +20,7 @@ class ProjectSettings(NamedTuple):
     roots: tuple[Path, ...]
     columns: tuple[str, ...] = ()
     mail: dict[str, Any] = {}
+    slurm: dict[str, Any] = {}
 
 
 def load_settings() -> ProjectSettings:
@@ -37,7 +38,7 @@ def load_settings() -> ProjectSettings:
     except ValueError as error:
         raise AlchemyError(f"{path} cannot be read: {error}") from error
     project = folder.parent
-    _check_keys(path, table, ("roots", "ls", "mail"))
+    _check_keys(path, table, ("roots", "ls", "mail", "slurm"))
     _check_keys(path, _table(path, table, "ls"), ("columns",))
     roots = _strings(path, table, "roots") or (".", *_linked_records(project))
     return ProjectSettings(
@@ -45,6 +46,7 @@ def load_settings() -> ProjectSettings:
         tuple(Path(os.path.abspath(project / os.path.expanduser(root))) for root in roots),
         _strings(path, _table(path, table, "ls"), "columns"),
         _table(path, table, "mail"),
+        _table(path, table, "slurm"),
     )
 
 

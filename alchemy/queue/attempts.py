@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from alchemy.config.secrets import hide_words
 from alchemy.files import open_to_read
-from alchemy.queue.entry import DONE, FAILED, HELD, REMOVED, RUNNING, WAITING, Entry, alchemy_words, is_kept
+from alchemy.queue.entry import DONE, FAILED, HELD, LOCAL, REMOVED, RUNNING, WAITING, Entry, alchemy_words, is_kept
 from alchemy.queue.executor import find_executor, has_running_record
 from alchemy.queue.folder import Queue
 from alchemy.queue.keeper import NOT_STARTED, Task
@@ -24,6 +24,7 @@ from alchemy.records.status import boot_id, now, try_read_info
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds before a retry
 STOP_CODES = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+NODE_LOST = os.EX_TEMPFAIL  # exit code of the driver of a run on a cluster that has lost the machine
 NEVER_RETRIED = (2, 126, NOT_STARTED)  # a usage error, and a command that cannot be started
 LOG_TAIL = 8192  # bytes of the log that are searched for the cause of a failure
 HEADER = "=== attempt"
@@ -133,6 +134,8 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
         return STOPPED, entry.then
     if end.timed_out:
         return "time limit", FAILED
+    if end.exit_code == NODE_LOST and entry.on != LOCAL:
+        return LOST, WAITING
     if end.exit_code is None:  # a reboot, or everything was killed: not the fault of the command
         return LOST, WAITING
     if end.exit_code in STOP_CODES:  # by `alchemy stop`, which means it; by a shutdown, which does not

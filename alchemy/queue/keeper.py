@@ -78,9 +78,9 @@ def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool
     os._exit(0)
 
 
-def run_command(task: Task, file: LockedFile, is_stopped: Callable[[], bool]) -> None:
+def run_command(task: Task, file: LockedFile, is_stopped: Callable[[], bool], more: Mapping[str, object] = {}) -> None:
     """Run the command of an attempt, forward SIGTERM to it, and write down how it ended."""
-    status: dict[str, object] = {"attempt": task.attempt}
+    status: dict[str, object] = {"attempt": task.attempt, **more}
     try:
         process = start_command(task.argv, task.cwd, task.env, pass_fds=(file.handle,))
     except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a null character in the command

@@ -163,7 +163,7 @@ class Worker:
             if keeper.ended in ready:
                 self._keepers.pop(id).reap()
         done = False
-        for entry in [entry for entry in entries if entry.state == RUNNING and entry.on == self.on]:
+        for entry in [entry for entry in entries if entry.state == RUNNING]:
             ended = None if entry.id in self._keepers else settle(self.queue, entry, again=self.stopping)
             if ended is not None:
                 self._report(Event("ended", ended))

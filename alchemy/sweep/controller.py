@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.metric_entries import read_metric_entries
@@ -47,11 +48,14 @@ class Controller:
         slots: Slots,
         report: Callable[[str, Trial], object] = lambda kind, trial: None,
         on_event: Callable[[Event], object] = lambda event: None,
+        on: str = states.LOCAL,
+        options: dict[str, Any] | None = None,  # of the cluster
     ) -> None:
         self._study, self._settings, self._queue, self._make_entry = study, settings, queue, make_entry
         self._slots, self._report, self._on_event = slots, report, on_event
         self.group = f"sweep:{study.name}"
-        self._worker = Worker(queue, slots, self.group, on_event)
+        self._worker = Worker(queue, slots, self.group, on_event, on)
+        self._on, self._options = on, options or {}
         self._copy = OptunaCopy(study)
         self._curves = _Curves(queue, settings)
         self._exhausted = self._owns = self._waits = False
@@ -90,7 +94,7 @@ class Controller:
         except WorkerExists:
             if not self._waits:
                 self._waits = True
-                pid = find_worker(self._queue).get("pid", "unknown")
+                pid = find_worker(self._queue, self._on).get("pid", "unknown")
                 self._on_event(Event("problem", text=f"waiting for the worker of the queue, process {pid}"))
             return False
 
@@ -125,6 +129,9 @@ class Controller:
     def _collect_runs(self) -> dict[int, Runs]:
         found: dict[int, Runs] = {}
         for entry in self._queue.list(self.group):
+            if entry.state == states.WAITING and entry.on != self._on:  # the sweep was started elsewhere before
+                move = {"on": self._on, "options": self._options}
+                self._queue.update(entry.id, lambda entry, move=move: replace(entry, **move))  # type: ignore[misc]
             found.setdefault(entry.note["point"], {})[entry.note["seed"]] = entry
         return found
 
@@ -132,7 +139,7 @@ class Controller:
         """Add the runs of points that have none yet, and of as many new points as there are free slots."""
         for trial in self._list_open():
             self._add_runs(trial, runs.get(trial.number, {}))
-        count = self._slots.count if self._owns else find_worker(self._queue).get("slots", self._slots.count)
+        count = self._slots.count if self._owns else find_worker(self._queue, self._on).get("slots", self._slots.count)
         room = count * max(len(self._slots.gpus), 1)
         busy = sum(entry.state in OPEN for entry in self._queue.list(self.group))
         while busy < room and (new := self._ask()) is not None:

@@ -1,0 +1,128 @@
+"""The options that select a cluster, and runs on it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alchemy.errors import AlchemyError
+
+if TYPE_CHECKING:
+    from alchemy.queue import Needs, Queue, Slots
+
+JOBS = 64  # runs at a time on a cluster, unless --slots says otherwise
+
+
+class Cluster(NamedTuple):
+    """Who runs entries, as their fields `on` and `options`."""
+
+    on: str
+    options: dict[str, Any]
+
+
+def add_cluster(parser: argparse.ArgumentParser, *, options: bool = True) -> None:
+    """Add `--on`, and the options for the jobs of a cluster."""
+    text = "run on a cluster: slurm, ray (started for this command), or ray://HOST:PORT"
+    parser.add_argument("--on", metavar="CLUSTER", help=text)
+    if options:
+        text = "option of Slurm jobs, such as partition=gpu, time=MINUTES or gres=gpu:1; may be repeated"
+        parser.add_argument("--slurm", action="append", default=[], metavar="KEY=VALUE", help=text)
+        text = "what a process takes on a Ray cluster: cpus=N, gpus=N, or memory=GB; may be repeated"
+        parser.add_argument("--ray", action="append", default=[], metavar="KEY=VALUE", help=text)
+
+
+def choose_cluster(args: argparse.Namespace) -> Cluster:
+    """Return the cluster that was chosen, or this machine; raise an error if it cannot be used."""
+    from alchemy.queue.entry import LOCAL
+
+    for name in ("slurm", "ray"):
+        if vars(args)[name] and not (args.on or "").startswith(name):
+            raise AlchemyError(f"--{name} has no effect without --on {name}", hint=f"add --on {name}")
+    if args.on is None:
+        return Cluster(LOCAL, {})
+    if args.on == "slurm":
+        from alchemy.cluster.slurm_options import parse_options
+        from alchemy.index.settings import load_settings
+
+        return Cluster(args.on, parse_options(args.slurm, load_settings().slurm))
+    if args.on == "ray" or args.on.startswith("ray://"):
+        from alchemy.cluster.ray_cluster import check_cluster, parse_resources
+
+        check_cluster(args.on)
+        return Cluster(args.on, parse_resources(args.ray))
+    raise AlchemyError(f"--on {args.on}: unknown cluster", hint="use slurm, ray, or ray://HOST:PORT")
+
+
+def choose_cluster_slots(on: str | None, count: int | None, devices: Sequence[int] | None) -> Slots:
+    """Return how many runs are started at a time: on this machine, or on a cluster, which queues them itself."""
+    from alchemy.cli.queue_worker import choose_slots
+    from alchemy.queue import Slots
+
+    if on is None:
+        return choose_slots(1 if count is None else count, devices)
+    if devices and devices != [-1]:
+        raise AlchemyError("--device and --on exclude each other: the cluster chooses the devices")
+    if count is not None and count < 1:
+        raise AlchemyError("--slots must be at least 1")
+    return Slots(count or JOBS, name=on)
+
+
+@contextlib.contextmanager
+def open_cluster(on: str | None, slots: Slots) -> Iterator[None]:
+    """Start a Ray cluster on this machine if that was chosen, and stop it at the end."""
+    if on != "ray":
+        yield
+        return
+    from alchemy.cluster.ray_cluster import start_cluster
+
+    print("starting a Ray cluster on this machine", flush=True)
+    with start_cluster():
+        yield
+
+
+def run_on_cluster(commands: Sequence[tuple[str, ...]], needs: Needs, cluster: Cluster) -> int:
+    """Add runs to the queue and start them: Slurm runs them on its own; with Ray, wait until they have ended."""
+    from alchemy.cli.queue_entries import describe
+    from alchemy.cli.queue_worker import print_event, run_worker
+    from alchemy.errors import printable
+    from alchemy.queue import Event, NewEntry, Queue, Worker, WorkerExists
+    from alchemy.records.status import now
+
+    queue, group, failed = Queue(), f"run:{now()}", []
+    options: dict[str, Any] = {"on": cluster.on, "options": cluster.options, "group": group, "needs": needs}
+    entries = queue.add([NewEntry(argv=argv, **options) for argv in commands])
+    for entry in entries:
+        print(printable(f"added {entry.id}: {describe(entry)}"))
+    slots = choose_cluster_slots(cluster.on, None, None)
+    try:
+        if cluster.on != "slurm":
+            with open_cluster(cluster.on, slots):
+                return run_worker(queue, slots, until_empty=True, on=cluster.on, group=group)
+
+        def report(event: Event) -> None:
+            if event.kind != "started":
+                failed.append(event)
+                print_event(queue, event)
+
+        slots.count = len(entries) + sum(entry.on == "slurm" for entry in queue.list())
+        with Worker(queue, slots, group, report, on=cluster.on) as worker:
+            worker.step()  # submits them
+            worker.step(0)  # reports jobs that Slurm has refused
+    except WorkerExists as error:
+        print(f"{error}; it starts them")
+        return 0
+    for entry in (entry for entry in queue.list(group) if entry.state == "running"):
+        print(f"submitted {entry.id} as job {entry.attempts[-1].job}")
+    return 1 if failed else 0
+
+
+def settle_jobs(queue: Queue) -> None:
+    """Update entries whose Slurm jobs have ended: there may be no worker that would do it."""
+    from alchemy.queue.attempts import settle
+
+    with contextlib.suppress(AlchemyError):  # the folder may not be writable
+        for entry in queue.list():
+            if entry.state == "running" and entry.on == "slurm":
+                settle(queue, entry)

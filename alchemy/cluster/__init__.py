@@ -1,0 +1,1 @@
+"""Runs of the queue on a Slurm or Ray cluster."""
