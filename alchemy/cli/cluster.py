@@ -48,10 +48,10 @@ def choose_cluster(args: argparse.Namespace) -> Cluster:
 
         return Cluster(args.on, parse_options(args.slurm, load_settings().slurm))
     if args.on == "ray" or args.on.startswith("ray://"):
-        from alchemy.cluster.ray_cluster import check_cluster, parse_resources
+        from alchemy.cluster import ray_cluster
 
-        check_cluster(args.on)
-        return Cluster(args.on, parse_resources(args.ray))
+        ray_cluster.check_cluster(args.on)
+        return Cluster(args.on, ray_cluster.parse_options(args.ray))
     raise AlchemyError(f"--on {args.on}: unknown cluster", hint="use slurm, ray, or ray://HOST:PORT")
 
 

@@ -18,20 +18,20 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.optional_packages import explain_missing, is_installed
 from alchemy.queue.executor import find_executor
 
-RESOURCES = ("cpus", "gpus", "memory")
+OPTIONS = ("cpus", "gpus", "memory", "travel")
 CONNECT_SECONDS = 5.0
 START_SECONDS = 120.0
 STORE_BYTES = 200 * 2**20  # of the object store of a local cluster, which carries output and the files of records
 
 
-def parse_resources(words: Sequence[str]) -> dict[str, float]:
-    """Return what a process of a run takes, from words such as `cpus=4`."""
+def parse_options(words: Sequence[str]) -> dict[str, float]:
+    """Return what a process of a run takes, from words such as `cpus=4`; `travel=1` copies the project in any case."""
     found: dict[str, float] = {}
     for word in words:
         name, _, value = word.partition("=")
-        if name not in RESOURCES:
-            hint = did_you_mean(name, RESOURCES) or f"one of {', '.join(RESOURCES)}"
-            raise AlchemyError(f"--ray {word}: unknown resource {name!r}", hint=hint)
+        if name not in OPTIONS:
+            hint = did_you_mean(name, OPTIONS) or f"one of {', '.join(OPTIONS)}"
+            raise AlchemyError(f"--ray {word}: unknown option {name!r}", hint=hint)
         try:
             found[name] = float(value)
         except ValueError:

@@ -13,7 +13,7 @@ from typing import Any
 
 from alchemy.cluster.ray_node import CHUNK, Files, NodeProcess, Place
 from alchemy.cluster.record_mirror import RecordMirror
-from alchemy.cluster.travel import EXCLUDED, check_size, is_portable
+from alchemy.cluster.travel import is_portable, list_excluded
 from alchemy.errors import AlchemyError, printable
 from alchemy.queue.attempts import NODE_LOST
 from alchemy.queue.entry import Entry, alchemy_words
@@ -52,7 +52,7 @@ class Driver:
         marker.touch()
         try:
             places = self._start_actors()
-            self._is_shared = all(self._call("sees", str(marker)))
+            self._is_shared = all(self._call("sees", str(marker))) and not self._entry.options.get("travel")
         finally:
             marker.unlink()
         if not self._is_shared:
@@ -91,9 +91,9 @@ class Driver:
         has_gpus = any(node.get("GPU", 0) for node in nodes)
         devices = self._entry.needs.devices if has_gpus else 0
         takes = {"num_cpus": 1.0, "num_gpus": float(devices and devices // self._count)}
-        takes |= {f"num_{name}": value for name, value in self._entry.options.items() if name != "memory"}
-        if "memory" in self._entry.options:
-            takes["memory"] = self._entry.options["memory"] * 2**30
+        options = self._entry.options
+        takes |= {f"num_{name}": options[name] for name in ("cpus", "gpus") if name in options}
+        takes |= {"memory": options["memory"] * 2**30} if "memory" in options else {}
         bundle = _as_bundle(takes)
         for name, value in bundle.items():
             most, total = max(node.get(name, 0) for node in nodes), sum(node.get(name, 0) for node in nodes)
@@ -104,10 +104,10 @@ class Driver:
 
     def _start_elsewhere(self) -> list[Place]:
         """Connect again and let the project travel: not every node sees this folder."""
-        check_size(Path(self._entry.cwd))
+        excluded = list_excluded(Path(self._entry.cwd))
         self._ray.shutdown()
         os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # data that git ignores travels too
-        self._connect({"working_dir": self._entry.cwd, "excludes": list(EXCLUDED)})
+        self._connect({"working_dir": self._entry.cwd, "excludes": excluded})
         places = self._start_actors()
         self._call("copy_project")
         return places
@@ -139,9 +139,8 @@ class Driver:
             for file in sorted(one for one in path.rglob("*") if one.is_file()):
                 name = f"{inside}/{file.relative_to(path)}"
                 with open(file, "rb") as data:
-                    self._call("write", name, data.read(CHUNK))
-                    while chunk := data.read(CHUNK):
-                        self._call("write", name, chunk)
+                    for offset in range(0, max(file.stat().st_size, 1), CHUNK):
+                        self._call("write", name, data.read(CHUNK), offset)
             self._call("add_record", inside)
             yield inside
 

@@ -50,13 +50,16 @@ class NodeProcess:
 
     def copy_project(self) -> None:
         """Copy the project that Ray has brought here: runs must not share a folder that Ray may remove."""
-        shutil.copytree(os.getcwd(), self._project, symlinks=True)
+        try:
+            shutil.copytree(os.getcwd(), self._project, symlinks=True)
+        except shutil.Error as error:  # a list of all failures, as text
+            raise OSError(f"{error.args[0][0][2]}, on {socket.gethostname()}") from None
 
-    def write(self, name: str, data: bytes) -> None:
-        """Append to a file of the copied project."""
+    def write(self, name: str, data: bytes, offset: int) -> None:
+        """Write a part of a file of the copied project."""
         path = self._project / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab") as file:
+        with open(path, "ab" if offset else "wb") as file:
             file.write(data)
 
     def add_record(self, name: str) -> None:

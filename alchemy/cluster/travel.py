@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from alchemy.errors import AlchemyError
+from alchemy.records.status import INFO
 
 EXCLUDED = ("records", ".alchemy", ".venv", ".git", "__pycache__")
 MAX_BYTES = 200 * 2**20
@@ -18,13 +19,18 @@ def is_portable(name: str) -> bool:
     return name not in HERE_NAMES and not name.startswith(HERE_PREFIXES)
 
 
-def check_size(project: Path) -> None:
-    """Raise an error if a project is too large to be copied for each run."""
-    total = 0
+def list_excluded(project: Path) -> list[str]:
+    """Return what stays at home, as patterns of gitignore; raise an error if the rest is too large to be copied."""
+    total, records = 0, []
     for folder, folders, names in os.walk(project):
+        if INFO in names:
+            records.append(f"/{os.path.relpath(folder, project)}")
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if name not in EXCLUDED]
         total += sum(os.lstat(os.path.join(folder, name)).st_size for name in names)
         if total > MAX_BYTES:
             text = f"the project {project} is larger than {MAX_BYTES // 2**20} MiB without its records"
             hint = "move its data to a folder that the nodes share, or the whole project, which then does not travel"
             raise AlchemyError(text, hint=hint)
+    return [*EXCLUDED, *records]

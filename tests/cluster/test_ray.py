@@ -1,0 +1,113 @@
+"""Runs and sweeps on a Ray cluster that is started on this machine."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from alchemy.queue import Queue
+from alchemy.records.metrics_file import comparable
+from alchemy.records.status import status_of
+from tests.queue.commands import wait_until
+
+pytest.importorskip("ray", reason="needs ray: pip install 'alchemy[ray]'")
+pytestmark = [pytest.mark.slow, pytest.mark.dist]
+CPU = ["--device", "-1"]
+LONG = [*CPU, "--seeds", "1", "--set", "sched.epochs=150", "--set", "checkpoint.every=20"]
+LOG_DIR = "plugins.FileLogger.log_dir="
+
+
+def start(*words: str) -> subprocess.Popen[bytes]:
+    with open("output.txt", "ab") as output:
+        return subprocess.Popen([sys.executable, "-m", "alchemy", *words], stdout=output, stderr=output)
+
+
+def has_checkpoint(queue: Queue) -> bool:
+    records = queue.records_of(1) if queue.path(1).exists() else []
+    return any(list(record.glob("state/u*/manifest.json")) for record in records)
+
+
+def find_actor(word: str) -> int:
+    """Return the process of Ray that keeps the command with a word."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+            if word in (path / "cmdline").read_text() and "NodeProcess" in Path("/proc", parent, "cmdline").read_text():
+                return int(parent)
+    raise AssertionError(f"no process of Ray runs {word}")
+
+
+def test_a_sweep_of_six_points(demo, alchemy):
+    grid = ["--grid", "optim.lr=1e-3,1e-2,1e-1", "--grid", "task.data.batch_size=16,32", "--name", "lr"]
+    output = alchemy("sweep", "train.toml", *grid, *CPU, "--on", "ray", "--slots", "2")
+    assert output.count("point ") >= 6 and "best: point" in output
+    entries = Queue().list()
+    assert [(entry.state, entry.on) for entry in entries] == [("done", "ray")] * 6
+    points = json.loads(alchemy("sweep", "show", "lr", "--json"))["points"]
+    assert len({tuple(point["point"].items()) for point in points}) == 6
+    alchemy("sweep", "train.toml", *grid, *CPU, "--on", "ray")  # finished: runs nothing
+    assert [len(entry.attempts) for entry in Queue().list()] == [1] * 6
+
+
+def test_one_training_over_two_workers(demo, alchemy):
+    words = ["run", "train.toml", "--seeds", "1", *CPU, "--processes", "2"]
+    alchemy(*words, "--set", f"{LOG_DIR}here")
+    alchemy(*words, "--set", f"{LOG_DIR}ray", "--on", "ray")
+    (here,), (there,) = demo.glob("here/*"), demo.glob("ray/*")
+    assert comparable(there / "metrics.jsonl") == comparable(here / "metrics.jsonl")
+    assert json.loads((there / "env.json").read_text())["processes"] == 2
+
+
+@pytest.mark.parametrize("travel", [0, 1], ids=["shared", "copied"])
+def test_a_lost_worker_is_replaced(demo, alchemy, travel):
+    alchemy("run", "train.toml", *LONG, "--set", f"{LOG_DIR}whole")
+    options = ["--set", f"{LOG_DIR}lost", "--desc", demo.name, "--on", "ray", "--ray", f"travel={travel}"]
+    command = start("run", "train.toml", *LONG, *options)
+    queue = Queue()
+    wait_until(lambda: has_checkpoint(queue), 90)
+    os.kill(find_actor(f"--desc={demo.name}"), signal.SIGKILL)
+    assert command.wait(120) == 0, Path("output.txt").read_text()
+    assert [attempt.outcome for attempt in queue.get(1).attempts] == ["lost", "done"]
+    (record,), (whole,) = demo.glob("lost/*"), demo.glob("whole/*")
+    assert queue.records_of(1) == [record] and "resume" in (record / "metrics.jsonl").read_text()
+    assert comparable(record / "metrics.jsonl") == comparable(whole / "metrics.jsonl")
+
+
+def test_an_interrupted_run_saves_its_state_and_continues(demo, alchemy):
+    command = start("run", "train.toml", *LONG, "--on", "ray", "--ray", "travel=1")
+    queue = Queue()
+    wait_until(lambda: has_checkpoint(queue), 90)
+    command.send_signal(signal.SIGINT)
+    assert command.wait(60) == 130, Path("output.txt").read_text()
+    (record,) = queue.records_of(1)
+    assert queue.get(1).state == "waiting" and status_of(record) == "stopped"
+    assert "1 done" in alchemy("queue", "start", "--on", "ray", "--until-empty")
+    assert queue.records_of(1) == [record] and status_of(record) == "finished"
+
+
+def test_needs_that_no_node_can_satisfy(demo, alchemy):
+    output = alchemy("run", "train.toml", *CPU, "--on", "ray", "--ray", "gpus=1", code=1)
+    assert "1 GPU each need more than the cluster has: at most 0 GPU on a node" in output
+    assert Queue().get(1).state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ray://127.0.0.1:9"], "cannot reach the Ray cluster ray://127.0.0.1:9: [Errno 111] Connection refused"),
+        (["ray://head"], "--on ray://head: expected ray://HOST:PORT"),
+        (["rey"], "--on rey: unknown cluster; use slurm, ray, or ray://HOST:PORT"),
+        (["ray", "--ray", "cpu=2"], "--ray cpu=2: unknown option 'cpu'; did you mean 'cpus'?"),
+        (["ray", "--ray", "cpus=two"], "--ray cpus=two: expected a number"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_added(demo, alchemy, words, message):
+    began = time.monotonic()
+    assert message in alchemy("run", "train.toml", "--on", *words, code=2)
+    assert not Queue().list() and time.monotonic() - began < 10
