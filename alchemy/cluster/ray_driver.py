@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from alchemy.cluster.ray_node import CHUNK, Files, NodeProcess, Place
 from alchemy.cluster.record_mirror import RecordMirror
@@ -22,7 +22,7 @@ from alchemy.queue.keeper import GRACE_SECONDS
 
 POLL = 0.3  # seconds
 SYNC_SECONDS = 5.0
-ANSWER_SECONDS = 60.0  # until a worker that does not answer counts as lost
+ANSWER_SECONDS = 60  # until a cluster that does not answer is given up, and a worker counts as lost
 CLIENT = "ray://"
 
 
@@ -64,7 +64,10 @@ class Driver:
         options: dict[str, Any] = {"address": self._address, "log_to_driver": False, "runtime_env": env}
         if not self._address.startswith(CLIENT):
             options["configure_logging"] = False
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.alarm(ANSWER_SECONDS)
         self._ray.init(**options)
+        signal.alarm(0)
         signal.signal(signal.SIGTERM, self._stop)  # after `init`, which sets its own
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -186,6 +189,10 @@ class Driver:
             return list(self._ray.get(calls, timeout=ANSWER_SECONDS))
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError, ConnectionError) as error:
             raise WorkerLost(str(error).strip().partition("\n")[0]) from error
+
+
+def _give_up(number: int, frame: FrameType | None) -> NoReturn:
+    raise ConnectionError(f"no answer within {ANSWER_SECONDS} s")
 
 
 def _as_bundle(takes: dict[str, float]) -> dict[str, float]:

@@ -94,7 +94,7 @@ class NodeProcess:
         records = [Path(line) for line in names.read_text().splitlines()] if names.exists() else []
         inside = {record: record.is_relative_to(self._project) for record in records}
         return {
-            str(record.relative_to(self._project) if inside[record] else record): _list_files(record)
+            str(record.relative_to(self._project) if inside[record] else record): list_record_files(record)
             for record in dict.fromkeys(records)
         }
 
@@ -111,7 +111,7 @@ class NodeProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _list_files(record: Path) -> Files:
+def list_record_files(record: Path) -> Files:
     found: Files = {}
     for folder, _, names in os.walk(record):
         for name in names:

@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from alchemy.cluster.ray_cluster import check_cluster
+from alchemy.errors import AlchemyError
 from alchemy.queue import Queue
 from alchemy.records.metrics_file import comparable
 from alchemy.records.status import status_of
@@ -44,7 +48,7 @@ def find_actor(word: str) -> int:
 
 
 def test_a_sweep_of_six_points(demo, alchemy):
-    grid = ["--grid", "optim.lr=1e-3,1e-2,1e-1", "--grid", "task.data.batch_size=16,32", "--name", "lr"]
+    grid = ["--grid", "optim.lr=1e-3,1e-2,1e-1", "--grid", "model.hidden=16,32", "--name", "lr"]
     output = alchemy("sweep", "train.toml", *grid, *CPU, "--on", "ray", "--slots", "2")
     assert output.count("point ") >= 6 and "best: point" in output
     entries = Queue().list()
@@ -80,7 +84,8 @@ def test_a_lost_worker_is_replaced(demo, alchemy, travel):
 
 
 def test_an_interrupted_run_saves_its_state_and_continues(demo, alchemy):
-    command = start("run", "train.toml", *LONG, "--on", "ray", "--ray", "travel=1")
+    words = [*LONG, "--set", "sched.epochs=400"]  # time enough to be interrupted
+    command = start("run", "train.toml", *words, "--on", "ray", "--ray", "travel=1")
     queue = Queue()
     wait_until(lambda: has_checkpoint(queue), 90)
     command.send_signal(signal.SIGINT)
@@ -89,6 +94,36 @@ def test_an_interrupted_run_saves_its_state_and_continues(demo, alchemy):
     assert queue.get(1).state == "waiting" and status_of(record) == "stopped"
     assert "1 done" in alchemy("queue", "start", "--on", "ray", "--until-empty")
     assert queue.records_of(1) == [record] and status_of(record) == "finished"
+
+
+def is_reachable(address: str) -> bool:
+    with contextlib.suppress(AlchemyError):
+        check_cluster(address)
+        return True
+    return False
+
+
+@pytest.fixture
+def client_server(monkeypatch, tmp_path):
+    """Start a cluster and its server for clients; return its address."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = {"port": 0, "ray-client-server-port": port, "num-cpus": 2, "object-store-memory": 80_000_000}
+    words = [f"--{name}={value}" for name, value in options.items()]
+    head = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--include-dashboard=false"]
+    cluster = subprocess.Popen([*head, *words, "--disable-usage-stats"], stdout=subprocess.DEVNULL, cwd=tmp_path)
+    wait_until(lambda: is_reachable(f"ray://127.0.0.1:{port}"), 60)
+    yield f"ray://127.0.0.1:{port}"
+    cluster.terminate()  # it ends what it has started
+    cluster.wait(60)
+
+
+def test_runs_on_a_cluster_that_is_there(demo, alchemy, client_server):
+    output = alchemy("run", "train.toml", *CPU, "--seeds", "1,2", "--on", client_server, "--ray", "travel=1")
+    assert "2 done" in output and [status_of(record) for record in demo.glob("records/*/*")] == ["finished"] * 2
 
 
 def test_needs_that_no_node_can_satisfy(demo, alchemy):
