@@ -22,7 +22,6 @@ EXAMPLES = """examples:
   alchemy run train.toml --seeds 1,2,3 --set optim.lr=1e-3 --queue
   alchemy run train.toml --test --predict                  # train, then test and predict with the best weights
   alchemy run train.toml --processes 4                     # train one model on four GPUs
-  alchemy run train.toml --seeds 1,2,3 --on slurm --slurm partition=gpu --slurm gres=gpu:1
   alchemy run train.toml --fast-dev-run 2                  # smoke test, writes no record"""
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -130,6 +131,21 @@ def test_needs_that_no_node_can_satisfy(demo, alchemy):
     output = alchemy("run", "train.toml", *CPU, "--on", "ray", "--ray", "gpus=1", code=1)
     assert "1 GPU each need more than the cluster has: at most 0 GPU on a node" in output
     assert Queue().get(1).state == "failed"
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, to mount a small disk without root")
+def test_a_full_disk_on_the_worker(demo, alchemy):
+    (demo / "disk").mkdir()
+    (demo / "large").write_bytes(bytes(2**20))
+    small = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=256k none disk && exec "$@"']
+    if subprocess.run([*small, "sh", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    command = [sys.executable, "-m", "alchemy", "run", "train.toml", *CPU, "--on", "ray", "--ray", "travel=1"]
+    env = {**os.environ, "TMPDIR": str(demo / "disk"), "RAY_TMPDIR": "/tmp"}
+    with open("output.txt", "w+") as output:
+        assert subprocess.run([*small, "sh", *command], stdout=output, stderr=output, env=env).returncode == 1
+    text = Path("output.txt").read_text()
+    assert "the Ray cluster cannot run it: " in text and "No space left on device" in text
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,14 @@ def test_a_running_job_is_held_and_released(demo, alchemy):
     assert "1 done" in output and len(queue.records_of(1)) == 1
 
 
+@pytest.mark.slow
+def test_a_sweep_runs_as_jobs(demo, alchemy):
+    words = ["--grid", "optim.lr=1e-3,1e-2", "--set", "sched.epochs=2", "--device", "-1", "--slots", "2"]
+    assert "best: point" in alchemy("sweep", "train.toml", *words, "--on", "slurm", **LOCAL)
+    entries = Queue().list()
+    assert [(entry.state, entry.on, len(entry.attempts)) for entry in entries] == [("done", "slurm", 1)] * 2
+
+
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """Put commands on the path that behave like Slurm's: sbatch keeps the script, squeue prints a file."""
