@@ -13,6 +13,7 @@ def main(cpus: int, store_bytes: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):  # the process that started this one decides
         signal.signal(number, signal.SIG_IGN)
     ray.init(
+        address="local",  # not another one on this machine, or the one that RAY_ADDRESS names
         num_cpus=cpus,
         object_store_memory=store_bytes,
         include_dashboard=False,

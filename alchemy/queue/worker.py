@@ -98,7 +98,7 @@ class Worker:
 
         A wait ends when a run ends.
         """
-        if not (self.queue.folder / WORKER).exists():
+        if not _path(self.queue, WORKER, self.on).exists():
             raise AlchemyError(f"the queue {self.queue.folder} was deleted", hint="start the worker again")
         try:
             entries = self.queue.list()
