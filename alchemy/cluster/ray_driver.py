@@ -23,6 +23,8 @@ from alchemy.queue.keeper import GRACE_SECONDS
 POLL = 0.3  # seconds
 SYNC_SECONDS = 5.0
 ANSWER_SECONDS = 60  # until a cluster that does not answer is given up, and a worker counts as lost
+NOTICE_SECONDS = 30.0  # for the other processes to end by themselves after one has failed
+CONNECT_ATTEMPTS = 3
 CLIENT = "ray://"
 
 
@@ -65,8 +67,15 @@ class Driver:
         if not self._address.startswith(CLIENT):
             options["configure_logging"] = False
         signal.signal(signal.SIGALRM, _give_up)
-        signal.alarm(ANSWER_SECONDS)
-        self._ray.init(**options)
+        for left in reversed(range(CONNECT_ATTEMPTS)):  # a busy head may take too long to start a server for a client
+            signal.alarm(ANSWER_SECONDS)
+            try:
+                self._ray.init(**options)
+                break
+            except (ConnectionError, RuntimeError) as error:
+                self._ray.shutdown()
+                if not left:
+                    raise ConnectionError(str(error).strip().partition("\n")[0]) from error
         signal.alarm(0)
         signal.signal(signal.SIGTERM, self._stop)  # after `init`, which sets its own
 
@@ -160,6 +169,8 @@ class Driver:
                 os.write(1, data)
                 codes[rank] = code
             failed = next((code for code in codes if code), 0)
+            if failed and not deadline:
+                deadline = time.monotonic() + NOTICE_SECONDS  # the others notice it themselves, and close the record
             if (failed or self._is_stopped) and time.monotonic() > deadline:
                 self._call("terminate", next(harder, signal.SIGKILL))
                 deadline = time.monotonic() + GRACE_SECONDS
