@@ -117,6 +117,7 @@ class Driver:
     def _start_elsewhere(self) -> list[Place]:
         """Connect again and let the project travel: not every node sees this folder."""
         excluded = list_excluded(Path(self._entry.cwd))
+        self._call("clean")
         self._ray.shutdown()
         os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # data that git ignores travels too
         self._connect({"working_dir": self._entry.cwd, "excludes": excluded})

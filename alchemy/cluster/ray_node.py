@@ -53,6 +53,7 @@ class NodeProcess:
         try:
             shutil.copytree(os.getcwd(), self._project, symlinks=True)
         except shutil.Error as error:  # a list of all failures, as text
+            self.clean()
             raise OSError(f"{error.args[0][0][2]}, on {socket.gethostname()}") from None
 
     def write(self, name: str, data: bytes, offset: int) -> None:
