@@ -116,6 +116,8 @@ def start_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], **optio
                 os._exit(128 + signal.SIGTERM)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the worker may ignore them, as under nohup
             signal.signal(number, signal.SIG_DFL)
+        # Slurm may announce a preemption to all processes of a job, and the job itself stops its command
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
     return subprocess.Popen(list(argv), cwd=cwd, env=dict(env), process_group=0, preexec_fn=prepare, **options)
 
