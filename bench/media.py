@@ -39,7 +39,7 @@ class TimeCapture(EndStepPipeline):
 
     found: list[float] = []
 
-    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, outputs: object = None, **kwargs: Any) -> dict[str, Any]:
         capture = Capture(modules=["*"], examples=1, every=10**9)
         begin = time.perf_counter()
         for _ in range(CALLS):

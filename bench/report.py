@@ -44,7 +44,7 @@ def _measure(project: Path, what: str, rows: int, rounds: int, *, real: bool) ->
     first = [_write_first(command, project) for _ in range(max(1, rounds // 4))]
     times = [process_seconds(command, project, USER_ENV)[0] for _ in range(rounds)]
     made = [
-        absolute(f"{what}, indexed and written", first, None if real else 3.0, "s"),
+        absolute(f"{what}, indexed and written", first, 3.0, "s"),
         absolute(f"{what}, written", times, 3.0, "s"),
         absolute(f"{what}, size", [page.stat().st_size / 1e6], 2.0, "MB"),
     ]
