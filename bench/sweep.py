@@ -1,4 +1,4 @@
-"""Benchmark sweeps: what they add to each run, next to Optuna alone, and how soon each method finds known optima."""
+"""Benchmark sweeps: what they add to each run, next to Optuna and Ray Tune, and how soon each method finds optima."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from alchemy.sweep.settings import Settings
 from alchemy.sweep.space import Choice, Point, Range, Space
 from alchemy.sweep.study import Plan, describe_dimension, open_study
 from bench.measure import Figure, absolute, interval
+from bench.peer_environment import RAY, find_peers
 
 ROUNDS, RUNS, SEEDS, TRIALS = 8, 200, 20, 80
+RAY_ROUNDS, RAY_RUNS = 3, 50  # a run takes about a second
 SPACE = Space((Range("x", 0.0, 1.0), Range("y", 0.0, 1.0)))
 METHODS = ("random", "sobol", "tpe", "cmaes", "annealing", "hill_climbing")
 # a run: logs one value, as fast as Python starts
@@ -41,7 +43,8 @@ def figures(quick: bool = False) -> list[Figure]:
     """Measure the seconds per run of a sweep and of Optuna minus those of the bare process, and the methods."""
     rounds, runs = (1, 10) if quick else (ROUNDS, RUNS)
     found: dict[str, list[float]] = {}
-    for _ in range(rounds):
+    ray = find_peers(create=not quick, packages=RAY)
+    for number in range(rounds):
         with _folder():
             bare = _time(lambda: [subprocess.run(_command({"x": n / runs}, 1), check=True) for n in range(runs)], runs)
         for method in ("random", "tpe"):
@@ -51,6 +54,9 @@ def figures(quick: bool = False) -> list[Figure]:
             with _folder():
                 seconds = _time(lambda: _run_optuna(method, runs), runs)  # noqa: B023
                 found.setdefault(f"Optuna alone, {runs} runs, {method}", []).append(seconds - bare)
+        if ray and number < RAY_ROUNDS:
+            with _folder():
+                found.setdefault(f"Ray Tune, {RAY_RUNS} runs, random", []).append(_run_ray(ray) - bare)
     made = [absolute(f"{name}: overhead per run", values, _bound(name), "s") for name, values in found.items()]
     return made + _compare_methods(3 if quick else SEEDS)
 
@@ -109,6 +115,16 @@ def _run_optuna(method: str, runs: int) -> None:
         return value
 
     study.optimize(objective, n_trials=runs)
+
+
+def _run_ray(python: str) -> float:
+    """Return the seconds per run of Ray Tune, one run at a time, without the start of Ray itself."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ray_tune.py")
+    bare = _command({}, 1)[:5]
+    # -I: `queue.py` in the folder of the script would hide the module of Python
+    command = [python, "-I", script, str(RAY_RUNS), *bare]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(done.stdout.strip().rpartition("\n")[2])
 
 
 # -- three known functions on grids, whose optimum is known
