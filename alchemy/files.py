@@ -291,9 +291,17 @@ def readable_size(count: float) -> str:
 
 def home() -> Path:
     """Return the `.alchemy` folder of the nearest ancestor that has one, or `.alchemy` in the working directory."""
-    here = Path.cwd()
+    here = working_directory()
     found = (folder / ".alchemy" for folder in (here, *here.parents) if (folder / ".alchemy").is_dir())
     return next(found, here / ".alchemy")
+
+
+def working_directory() -> Path:
+    """Return the working directory; raise an error if it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise AlchemyError("the working directory was deleted", hint="change to another folder") from None
 
 
 def shorten_path(path: str | Path) -> str:

@@ -162,6 +162,11 @@ def _execute(name: str, words: list[str]) -> int:
     except IndexFailed as error:  # while records were queried; the second attempt opens the index again
         print(f"warning: the index of records failed ({error}); trying again", file=sys.stderr)
         return main(args)
+    except FileNotFoundError:
+        from alchemy.files import working_directory
+
+        working_directory()  # raises an error if it was deleted, which is then the cause
+        raise
 
 
 def _complete(words: list[str]) -> int:

@@ -40,7 +40,9 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
     def options(self) -> list[str]:
-        return [option for action in self._actions for option in action.option_strings]
+        """Return the options that the help lists."""
+        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        return [option for action in shown for option in action.option_strings]
 
     def nested(self) -> dict[str, Parser]:
         """Return the parsers of the subcommands, if any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import signal
@@ -17,6 +18,8 @@ from alchemy.cli.options import Command, Parser, add_devices, add_json, print_js
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from alchemy.queue import Entry, Needs, Queue
 
 EXAMPLES = """examples:
@@ -34,7 +37,7 @@ POLL = 0.1  # seconds
 def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
+    def add(name: str, text: str, example: str) -> Parser:
         return actions.add_parser(name, help=text, epilog=f"example:\n  alchemy queue {name} {example}")
 
     _add_needs(add("add", "add runs, or any command after --", "train.toml --seeds 1,2,3 --retries 2"))
@@ -71,10 +74,17 @@ def _arguments(parser: Parser) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="continue until the entry has ended")
 
 
-def _add_needs(parser: argparse.ArgumentParser) -> None:
+def _add_needs(parser: Parser) -> None:
+    from alchemy.cli.queue_entries import REFUSED
     from alchemy.cli.run import add_run_options
 
+    parser.usage = "%(prog)s [options] CFG [CFG ...]\n       %(prog)s [options] -- COMMAND"
     add_run_options(parser)
+    for action in parser.actions():
+        if action.dest == "cfgs":
+            action.nargs = "*"  # `_add` says what is missing
+        elif action.dest in (*REFUSED, "queue"):
+            action.help = argparse.SUPPRESS
     add = parser.add_argument
     add("--priority", type=int, default=0, metavar="N", help="entries with a higher number start first (default: 0)")
     add("--after", action="append", type=int, default=[], metavar="ID", help="start once ID is done; may be repeated")
@@ -110,6 +120,9 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
     from alchemy.cli.run import prepare_runs
     from alchemy.queue import NewEntry, choose_environment
 
+    if not args.cfgs:
+        missing = "a command is missing after --" if "--" in args.words else "expected configs, or a command after --"
+        raise AlchemyError(f"alchemy queue add: {missing}", hint="see 'alchemy queue add --help'")
     needs = _choose_needs(args)
     env = choose_environment(args.env)
     for name in (name for name in args.env if name not in env):
@@ -151,6 +164,8 @@ def _choose_needs(args: argparse.Namespace) -> Needs:
         ("--minutes", args.minutes, 0),
         ("--retries", args.retries, 0),
     ):
+        if not math.isfinite(number):
+            raise AlchemyError(f"{name} must be a finite number, got {number}")
         if number < least:
             raise AlchemyError(f"{name} must be at least {least}")
     devices = 0 if args.cpu or args.device == [-1] else max(args.devices, args.processes)
@@ -230,15 +245,15 @@ def _release(args: argparse.Namespace, queue: Queue) -> int:
 
 
 def _move(args: argparse.Namespace, queue: Queue) -> int:
+    args.ids = [args.id]
+    _refuse(queue, args, "done")
+    if args.before == args.id:
+        raise AlchemyError(f"entry {args.id} cannot start before itself", hint="pass another entry to --before")
     entries = [entry for entry in queue.list() if entry.id != args.id and entry.state in ("waiting", "held")]
     priority, position = args.priority, None
-    if args.first and entries:
-        priority, position = entries[0].priority, entries[0].position - 1
-    elif args.before is not None:
-        target = queue.get(args.before)
-        earlier = [e.position for e in entries if e.priority == target.priority and e.position < target.position]
-        priority = target.priority
-        position = (earlier[-1] + target.position) / 2 if earlier else target.position - 1
+    if args.before is not None or (args.first and entries):
+        target = entries[0] if args.first else queue.get(args.before)
+        priority, position = target.priority, queue.find_position(args.id, target.id)
 
     def move(entry: Entry) -> Entry:
         place = entry.position if position is None else position
@@ -295,14 +310,22 @@ def _logs(args: argparse.Namespace, queue: Queue) -> int:
     while True:
         ended = queue.get(args.id).state in ("done", "failed", "held")
         if path.exists():
-            with open(path, encoding="utf-8", errors="replace") as file:
-                file.seek(place)
-                sys.stdout.write(file.read())
-                place = file.tell()
+            text, place = _read_from(path, place)
+            sys.stdout.write(text)
             sys.stdout.flush()
         if ended or not args.follow:
             return 0
         time.sleep(POLL)
+
+
+def _read_from(path: Path, place: int) -> tuple[str, int]:
+    """Return the text of a file after a place, and the place where it ends."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            file.seek(place)
+            return file.read(), file.tell()
+    except OSError as error:
+        raise AlchemyError(f"cannot read {path}: {error.strerror}") from None
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

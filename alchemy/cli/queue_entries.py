@@ -15,6 +15,7 @@ from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.value_format import format_duration
 from alchemy.queue import Entry, NewEntry, Queue
+from alchemy.queue.attempts import LONGEST_PAUSE
 from alchemy.queue.entry import LOCAL, RUNNING, WAITING, alchemy_words
 from alchemy.queue.executor import find_executor
 from alchemy.queue.worker import find_obstacle, find_worker
@@ -27,6 +28,7 @@ SELECTING = ("help", "cfgs", "seeds", "all", "queue", "device", "on", "slurm", "
 # options that an entry cannot have
 REFUSED = ("background", "force_mp", "pdb", "print_command", "resume", "task_per_device")
 COLUMNS = ("id", "state", "priority", "run", "device", "time", "record", "cause")
+LONGEST_RUN = 120  # characters of a command in a listing
 NO_WORKER = "no worker is running; `alchemy queue start` starts one"
 
 
@@ -88,23 +90,31 @@ def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry], has_worker:
     """Return an entry for a listing: the stored fields without the environment, and what follows from them."""
     row = {**vars(entry), "needs": vars(entry.needs), "attempts": [vars(attempt) for attempt in entry.attempts]}
     del row["env"]  # may contain secrets
-    cause = entry.reason
-    if entry.state == WAITING:
-        cause = find_obstacle(entry, entries) or cause
-    elif entry.state == RUNNING and not (has_worker and entry.on == LOCAL):
-        cause = find_executor(entry.on).describe(queue, entry) or cause
-    more = {"records": [str(record) for record in queue.records_of(entry.id)], "seconds": _seconds_of(entry)}
+    cause, records = entry.reason, []
+    try:
+        records = [str(record) for record in queue.records_of(entry.id)]
+        if entry.state == WAITING:
+            cause = find_obstacle(entry, entries) or cause
+        elif entry.state == RUNNING and not (has_worker and entry.on == LOCAL):
+            cause = find_executor(entry.on).describe(queue, entry) or cause
+    except OSError as error:
+        cause = f"runs into an error: {error}"
+    more = {"records": records, "seconds": _seconds_of(entry)}
     return {**row, **more, "argv": hide_words(entry.argv), "run": describe(entry), "cause": cause}
 
 
 def to_cells(row: Mapping[str, Any]) -> list[str]:
     """Return the cells of the columns for a row."""
-    pause = row["not_before"] - time.time()
+    pause = min(row["not_before"] - time.time(), LONGEST_PAUSE)
     moment = f"retry in {format_duration(pause)}" if pause > 0 else format_duration(row["seconds"])
     device = ",".join(row["attempts"][-1]["device"]) if row["state"] == RUNNING else ""
     record = row["records"][-1].rpartition("/")[2] if row["records"] else ""
-    first = [str(row["id"]), row["state"], str(row["priority"]), row["run"]]
+    first = [str(row["id"]), row["state"], str(row["priority"]), _shorten(row["run"])]
     return [*first, device, moment, record, first_line(row["cause"])]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_RUN else f"{text[: LONGEST_RUN - 1]}…"
 
 
 def first_line(text: str) -> str:
@@ -115,5 +125,8 @@ def _seconds_of(entry: Entry) -> float | None:
     """Return how long an entry has been running, over all attempts; None if it was never started."""
     parse = datetime.datetime.fromisoformat
     end = datetime.datetime.now().astimezone()
-    spans = [((parse(one.ended) if one.ended else end) - parse(one.started)).total_seconds() for one in entry.attempts]
-    return max(sum(spans), 0.0) if spans else None
+    try:
+        spans = [(parse(one.ended) if one.ended else end) - parse(one.started) for one in entry.attempts]
+    except (TypeError, ValueError):  # a damaged time, or one without a time zone
+        return None
+    return max(sum(span.total_seconds() for span in spans), 0.0) if spans else None

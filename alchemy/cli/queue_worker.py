@@ -64,7 +64,7 @@ def print_event(queue: Queue, event: Event) -> None:
     if event.kind == "started":
         text = f"started on {','.join(entry.attempts[-1].device)}: {describe(entry)}"
     else:
-        text = _describe_end(queue, entry) if event.kind == "ended" else f"cannot start here: it {event.text}"
+        text = _describe_end(queue, entry) if event.kind == "ended" else f"is passed over: it {event.text}"
     print(printable(f"{clock} {entry.id} {text}"), flush=True)
 
 

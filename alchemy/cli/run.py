@@ -63,11 +63,11 @@ def _main(args: argparse.Namespace) -> int:
 
     documents, problems = prepare_runs(args)
     verbs = _verbs(args)
+    if args.queue or args.on or args.slurm or args.ray:
+        return _add_to_queue(documents, args)
     if args.print_command:
         print(_format_command(args))
         return 0
-    if args.queue or args.on or args.slurm or args.ray:
-        return _add_to_queue(documents, args)
     if args.background:
         _check_devices(args.device)
         print_problems(problems, sys.stderr)

@@ -32,6 +32,7 @@ _NUMBERS = {int, float, bool}
 _Node = dict[str, Any] | list[Any]
 _FORM = re.compile(r"\*\*\*(?:pbkdf2:([0-9a-f]{32}):([0-9a-f]{64})(?::(.+))?)?")
 _REFERENCE = re.compile(r"\$\{[^{}]*\}")  # a reference is not a secret, although its target may be
+_URL_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s]+@")
 _AnyTable = TypeVar("_AnyTable", bound=Table)
 
 _known: dict[str, str] = {}  # secret values of this process, and the environment variables they came from
@@ -253,11 +254,12 @@ def contains_secret(text: str) -> bool:
 
 
 def hide_words(words: Iterable[str]) -> list[str]:
-    """Redact command-line arguments: `--set hub.token=..`, `--set=hub.token=..`, `--api-key ..`."""
+    """Redact command-line arguments: `--set hub.token=..`, `--set=hub.token=..`, `--api-key ..`, `https://user:..@host`."""
     redacted: list[str] = []
     for word in words:
         after_option = bool(redacted) and redacted[-1].startswith("--") and is_secret_name(redacted[-1][2:])
-        redacted.append(MASK if after_option and not word.startswith("--") else hide(_hide_setting(word)))
+        is_value = after_option and not word.startswith("--")
+        redacted.append(MASK if is_value else hide(_URL_PASSWORD.sub(rf"\g<1>{MASK}@", _hide_setting(word))))
     return redacted
 
 

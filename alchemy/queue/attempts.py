@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shlex
 import signal
 import time
@@ -28,6 +30,8 @@ NODE_LOST = os.EX_TEMPFAIL  # exit code of the driver of a run on a cluster that
 NEVER_RETRIED = (2, 126, NOT_STARTED)  # a usage error, and a command that cannot be started
 LOG_TAIL = 8192  # bytes of the log that are searched for the cause of a failure
 HEADER = "=== attempt"
+_ERROR = re.compile(r"(?:error:|\d\d:\d\d:\d\d ERROR) +(.+)")
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception)\b")  # the last line of a traceback
 LOST, STOPPED = "lost", "stopped"  # outcomes of an attempt: nobody saw how it ended; somebody asked it to end
 
 
@@ -146,7 +150,7 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
 
 
 def find_cause(queue: Queue, entry: Entry, code: int | None, info: Mapping[str, Any]) -> str:
-    """Return the cause of a failure: the reason in the record, or else the exit code and the last line of the log."""
+    """Return the cause of a failure: the reason in the record, or else the exit code and a line of the log."""
     if info.get("status") == "failed" and info.get("reason"):
         return str(info["reason"])
     named = {-number.value: f"killed by {number.name}" for number in signal.Signals}
@@ -158,8 +162,19 @@ def find_cause(queue: Queue, entry: Entry, code: int | None, info: Mapping[str, 
     except OSError:
         return ending
     lines = text.rpartition(HEADER)[2].splitlines()[1:] if HEADER in text else text.splitlines()
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    lines = [line.strip() for line in reversed(lines) if line.strip()]
+    last = lines[0] if lines else ""
+    if not _EXCEPTION.match(last):  # `alchemy run` prints a summary after its errors
+        last = next((match[1] for line in lines if (match := _ERROR.match(line))), last)
     return f"{ending}: {last}" if last else ending
+
+
+def is_paused(queue: Queue, entry: Entry) -> bool:
+    """Return whether an entry has to wait before a retry; shorten the wait if the clock has been set back."""
+    latest = time.time() + LONGEST_PAUSE
+    if entry.not_before > latest:
+        queue.update(entry.id, lambda entry: replace(entry, not_before=min(entry.not_before, latest)))
+    return entry.not_before > time.time()
 
 
 def stop_entry(queue: Queue, id: int, then: str = HELD) -> Entry:
@@ -176,5 +191,6 @@ def stop_entry(queue: Queue, id: int, then: str = HELD) -> Entry:
     entry = queue.update(id, request)
     if entry.state == RUNNING:
         find_executor(entry.on).terminate(queue, entry)
-        return settle(queue, entry) or entry
+        with contextlib.suppress(OSError):  # its files cannot be used, as the worker says
+            return settle(queue, entry) or entry
     return entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -99,15 +100,22 @@ def parse_entry(table: Mapping[str, Any]) -> Entry:
     try:
         attempts = tuple(Attempt(**_check(Attempt, row)) for row in table["attempts"])
         values = {**_check(Entry, table), "needs": Needs(**_check(Needs, table["needs"])), "attempts": attempts}
-        return Entry(**values)
+        entry = Entry(**values)
     except (KeyError, TypeError) as error:
         raise ValueError(f"its keys do not fit: {error}") from None
+    if not entry.argv:
+        raise ValueError("it has no command")
+    if entry.state == RUNNING and not entry.attempts:
+        raise ValueError("it is running, but it has no attempts")
+    return entry
 
 
 def _check(kind: type[Needs | Attempt | NewEntry], table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values for a class from JSON; raise an error if one is missing or has another type."""
     for row in fields(kind):
         if not fits(table[row.name], str(row.type)) or (row.name == "state" and table["state"] not in STATES):
+            raise ValueError(f"its {row.name} is {table[row.name]!r}")
+        if row.type == "float" and not math.isfinite(table[row.name]):  # JSON as Python reads it has Infinity and NaN
             raise ValueError(f"its {row.name} is {table[row.name]!r}")
     values = {row.name: table[row.name] for row in fields(kind)}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

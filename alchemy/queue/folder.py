@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from alchemy.errors import AlchemyError
@@ -15,7 +16,7 @@ from alchemy.queue.entry import REMOVED, Entry, NewEntry, parse_entry, to_json
 from alchemy.queue.locked_file import lock
 from alchemy.records.status import now
 
-SUFFIXES = ("json", "attempt", "records", "log")
+SUFFIXES = ("attempt", "records", "log")  # of the files that are removed with an entry
 LAST_ID = "last_id"  # ids are never used again, not even those of removed entries
 OLD_SECONDS = 3600  # age of temporary files that killed writers have left behind
 
@@ -52,6 +53,8 @@ class Queue:
         added: list[Entry] = []
         with self.lock():
             known = {int(file.name[:-5]) for file in self._scan()}
+            if not all(spec.argv for spec in specs):
+                raise AlchemyError("an entry needs a command", hint="pass at least one word as argv")
             for id in sorted({id for spec in specs for id in spec.after} - known):
                 raise AlchemyError(f"cannot wait for entry {id}: there is none", hint="see `alchemy queue ls --all`")
             first = max([self._last_id(), *known]) + 1
@@ -73,7 +76,7 @@ class Queue:
         found: list[Entry] = []
         for file in self._scan():
             with contextlib.suppress(FileNotFoundError):  # it was removed in the meantime
-                entry = self._load(file.name, file.stat())
+                entry = self._load(file.name)
                 if entry is not None and group in (None, entry.group):
                     found.append(entry)
         return sorted(found, key=lambda entry: entry.order)
@@ -81,7 +84,7 @@ class Queue:
     def get(self, id: int) -> Entry:
         """Return one entry; raise an error if there is none, or if its file is damaged."""
         try:
-            entry = self._load(self.path(id).name, os.stat(self.path(id)))
+            entry = self._load(self.path(id).name)
         except FileNotFoundError:
             raise MissingEntry(f"there is no entry {id}", hint="see `alchemy queue ls --all`") from None
         if entry is None:
@@ -98,11 +101,28 @@ class Queue:
             before = self.get(id)
             after = change(before)
             if after.state == REMOVED:
+                self.path(id).unlink(missing_ok=True)
                 for suffix in SUFFIXES:
-                    self.path(id, suffix).unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # a folder, for example, which is not ours
+                        self.path(id, suffix).unlink()
             elif after != before:
                 write_json(self.path(id), to_json(after))
         return after
+
+    def find_position(self, id: int, before: int) -> float:
+        """Return a position right before another entry for entry `id`.
+
+        If there is no number between two neighbors, all entries with this priority are numbered again.
+        """
+        target = self.get(before)
+        rows = [entry for entry in self.list() if entry.priority == target.priority]
+        earlier = [entry.position for entry in rows if entry.order < target.order and entry.id != id]
+        position = (earlier[-1] + target.position) / 2 if earlier else target.position - 1
+        if position < target.position and (not earlier or earlier[-1] < position):
+            return position
+        for number, entry in zip(sorted(entry.id for entry in rows), rows, strict=True):
+            self.update(entry.id, functools.partial(replace, position=float(number)))
+        return self.find_position(id, before)
 
     def records_of(self, id: int) -> _Paths:
         """Return the records that the attempts of an entry have created, the latest last."""
@@ -138,18 +158,21 @@ class Queue:
         except FileNotFoundError:
             return []
 
-    def _load(self, name: str, info: os.stat_result) -> Entry | None:
-        signature = (info.st_ino, info.st_mtime_ns, info.st_size)
-        known = self._read.get(name)
-        if known is not None and known[0] == signature:
-            return known[1]
+    def _load(self, name: str) -> Entry | None:
+        """Return an entry, or None if its file is damaged; raise FileNotFoundError if there is none."""
+        path = os.path.join(self.folder, name)
         try:
-            entry = parse_entry(read_table(self.folder / name))
+            info = os.stat(path)
+            signature = (info.st_ino, info.st_mtime_ns, info.st_size)
+            known = self._read.get(name)
+            if known is not None and known[0] == signature:
+                return known[1]
+            entry = parse_entry(read_table(path))
             if self.path(entry.id).name != name:
                 raise ValueError(f"its id is {entry.id}")
-        except FileNotFoundError:
-            raise
         except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError) and not os.path.islink(path):
+                raise
             self.damaged[name] = str(error)
             return None
         self._read[name] = (signature, entry)

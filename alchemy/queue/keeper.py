@@ -21,7 +21,7 @@ from alchemy.records.status import now, process_start
 GRACE_SECONDS = 60.0  # between SIGTERM and SIGKILL at the time limit: a run saves its state
 NOT_STARTED = 127  # exit code of a command that could not be started, as in a shell
 PR_SET_PDEATHSIG = 1  # option of prctl(2)
-LONGEST_ERROR = 500
+LONGEST_ERROR = 500  # characters; each takes up to 6 bytes of the status
 
 
 class Task(NamedTuple):
@@ -53,8 +53,13 @@ def start_keeper(task: Task, file: LockedFile, is_stopped: Callable[[], bool]) -
     It is forked rather than started, because a new interpreter would take longer than many commands.
     """
     reading, writing = os.pipe()
-    with warnings.catch_warnings(action="ignore"):  # the child only makes system calls, even if there are threads
-        pid = os.fork()
+    try:
+        with warnings.catch_warnings(action="ignore"):  # the child only makes system calls, even if there are threads
+            pid = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
     if pid == 0:
         try:
             _keep(task, file, writing, is_stopped)

@@ -25,8 +25,12 @@ class LockedFile:
 
     def write(self, status: Mapping[str, object]) -> None:
         """Overwrite the status in place; the lock belongs to the file, so it cannot be replaced."""
-        if os.pwrite(self.handle, json.dumps(status).encode().ljust(SIZE), 0) < SIZE:
+        data = json.dumps(status, ensure_ascii=False).encode("utf-8", "replace").ljust(SIZE)
+        if len(data) > SIZE:
+            raise ValueError(f"the status has {len(data)} bytes, expected at most {SIZE}")
+        if os.pwrite(self.handle, data, 0) < SIZE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(self.handle, SIZE)  # a longer file has a tail that is not part of the status
         os.fsync(self.handle)
 
     def unlock(self) -> None:

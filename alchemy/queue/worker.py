@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from alchemy.errors import AlchemyError
-from alchemy.queue.attempts import make_task, plan_command, settle
+from alchemy.queue.attempts import is_paused, make_task, plan_command, settle
 from alchemy.queue.devices import CPU, Slots
-from alchemy.queue.entry import DONE, FAILED, HELD, LOCAL, RUNNING, WAITING, Attempt, Entry
+from alchemy.queue.entry import DONE, FAILED, HELD, LOCAL, REMOVED, RUNNING, WAITING, Attempt, Entry
 from alchemy.queue.executor import find_executor, has_running_record
 from alchemy.queue.folder import MissingEntry, Queue
 from alchemy.queue.keeper import Keeper
@@ -26,6 +27,8 @@ from alchemy.records.status import boot_id, is_alive, is_here, now, process_star
 
 POLL = 0.5  # seconds after which new entries, and the end of runs of an earlier worker, are noticed
 LONGEST_HANDOVER = 2.0  # seconds that the keeper of a killed worker takes to close the lock that it has inherited
+# errors that concern all entries, and may pass: a full disk, too many processes, too little memory, too many files
+EVERYWHERE = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 WORKER, DRAIN = "worker", "drain"
 
 
@@ -67,6 +70,7 @@ class Worker:
         self._problems: set[str] = set()
         self._keepers: dict[int, Keeper] = {}
         self._stopped: set[int] = set()
+        self._unusable: set[int] = set()  # entries whose files cannot be used, as of the last step
         self._exits = ExitStack()
 
     def __enter__(self) -> Worker:
@@ -142,11 +146,12 @@ class Worker:
         return until_empty and not self.remaining()
 
     def running(self) -> list[Entry]:
-        return [entry for entry in self.queue.list(self.group) if entry.state == RUNNING and entry.on == self.on]
+        entries = [entry for entry in self.queue.list(self.group) if entry.state == RUNNING and entry.on == self.on]
+        return [entry for entry in entries if entry.id not in self._unusable]
 
     def remaining(self) -> list[Entry]:
         """Return the entries that are running, or that this worker will start without anybody's help."""
-        entries = self.queue.list()
+        entries = [entry for entry in self.queue.list() if entry.id not in self._unusable]
         done = {entry.id for entry in entries if entry.state == DONE}
         found = {entry.id: entry for entry in entries if self._is_mine(entry, RUNNING)}
         waiting = [entry for entry in entries if self._is_mine(entry) and not self.slots.explain_misfit(entry.needs)]
@@ -164,7 +169,9 @@ class Worker:
                 self._keepers.pop(id).reap()
         done = False
         for entry in [entry for entry in entries if entry.state == RUNNING]:
-            ended = None if entry.id in self._keepers else settle(self.queue, entry, again=self.stopping)
+            ended = None
+            with self._tolerate(entry):
+                ended = None if entry.id in self._keepers else settle(self.queue, entry, again=self.stopping)
             if ended is not None:
                 self._report(Event("ended", ended))
                 done = True
@@ -179,7 +186,7 @@ class Worker:
         blocked: set[bool] = set()
         done = False
         for entry in entries.values():
-            if not self._is_mine(entry) or entry.not_before > time.time() or find_obstacle(entry, entries):
+            if not self._is_mine(entry) or is_paused(self.queue, entry) or find_obstacle(entry, entries):
                 continue
             if misfit := self.slots.explain_misfit(entry.needs):
                 self._note(entry, misfit)
@@ -188,11 +195,25 @@ class Worker:
             devices = self.slots.place(entry.needs, running) if kind not in blocked else ()
             if not devices:
                 blocked.add(kind)
-            elif started := self._start(entry, devices):
-                running += [started] if started.state == RUNNING else []
-                done = True
+                continue
+            with self._tolerate(entry):
+                if started := self._start(entry, devices):
+                    running += [started] if started.state == RUNNING else []
+                    done = True
         self._executor.submit(self.queue)
         return done
+
+    @contextmanager
+    def _tolerate(self, entry: Entry) -> Iterator[None]:
+        """Note on an entry that its files cannot be used, and go on."""
+        try:
+            yield
+            self._unusable.discard(entry.id)
+        except OSError as error:
+            if error.errno in EVERYWHERE:
+                raise
+            self._unusable.add(entry.id)
+            self._note(entry, f"runs into an error: {error}")
 
     def _start(self, entry: Entry, devices: tuple[str, ...]) -> Entry | None:
         """Start an entry; return None if it has changed, or a process of its last attempt is still running."""
@@ -218,9 +239,13 @@ class Worker:
             started = queue.update(entry.id, lambda current: running if current == entry else current)
             if started.state != RUNNING:
                 return None
-            task = make_task(queue, started, argv, os.environ, self.slots.environment(devices))
-            if keeper := self._executor.start(queue, started, task, file):
-                self._keepers[entry.id] = keeper
+            try:
+                task = make_task(queue, started, argv, os.environ, self.slots.environment(devices))
+                if keeper := self._executor.start(queue, started, task, file):
+                    self._keepers[entry.id] = keeper
+            except OSError:  # it has not been started
+                queue.update(entry.id, lambda now: replace(entry, state=now.then or WAITING))
+                raise
         self._report(Event("started", started))
         return started
 
@@ -257,15 +282,10 @@ def _lock_worker(queue: Queue, on: str) -> LockedFile:
 
 
 def find_obstacle(entry: Entry, entries: Mapping[int, Entry]) -> str:
-    """Return which entry a waiting one has to wait for, or an empty string."""
-    for id in entry.after:
-        if id not in entries:
-            return f"waits for {id}, which was removed"
-        if entries[id].state in (FAILED, HELD):
-            return f"waits for {id}, which {'has failed' if entries[id].state == FAILED else 'is held'}"
-        if entries[id].state != DONE:
-            return f"waits for {id}"
-    return ""
+    """Return which entries a waiting one has to wait for, or an empty string."""
+    states = {id: entries[id].state if id in entries else REMOVED for id in entry.after}
+    details = {REMOVED: ", which was removed", FAILED: ", which has failed", HELD: ", which is held"}
+    return "; ".join(f"waits for {id}{details.get(state, '')}" for id, state in states.items() if state != DONE)
 
 
 def drain(queue: Queue, on: str = LOCAL) -> None:

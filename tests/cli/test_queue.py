@@ -75,6 +75,8 @@ def test_nothing_is_queued_if_a_config_is_wrong(project, capsys):
         (["--env", "NO_SUCH"], "--env NO_SUCH: there is no such environment variable"),
         (["--devices", "0"], "--devices must be at least 1"),
         (["--minutes", "-1"], "--minutes must be at least 0"),
+        (["--minutes", "nan"], "--minutes must be a finite number, got nan"),
+        (["--minutes", "inf"], "--minutes must be a finite number, got inf"),
     ],
 )
 def test_options_that_an_entry_cannot_have(project, capsys, words, message):
@@ -99,6 +101,8 @@ def test_any_command_with_its_needs(queue, capsys, monkeypatch):
         (["a.toml", "--", "true"], "expected configs or a command after --, got both"),
         (["--set", "a=1", "--", "true"], "--set=a=1 is an option of `alchemy run`, not of a command"),
         (["--", "alchemy", "run", "a.toml", "--strict"], "write: alchemy queue add a.toml --strict"),
+        (["--"], "alchemy queue add: a command is missing after --; see 'alchemy queue add --help'"),
+        (["--hold"], "alchemy queue add: expected configs, or a command after --"),
     ],
 )
 def test_a_command_is_not_mixed_up_with_a_run(queue, capsys, words, message):
@@ -107,9 +111,10 @@ def test_a_command_is_not_mixed_up_with_a_run(queue, capsys, words, message):
 
 
 def test_secrets_are_hidden_in_listings(queue, capsys):
-    run(capsys, "queue", "add", "--", "train", "--set", "hub.token=abc123", "--api-key", "def456")
-    shown = run(capsys, "queue", "ls") + run(capsys, "queue", "ls", "--json")
-    assert "abc123" not in shown and "def456" not in shown
+    words = ["--set", "hub.token=abc123", "--api-key", "def456", "https://me:ghi789@host/"]
+    shown = run(capsys, "queue", "add", "--", "train", *words)
+    shown += run(capsys, "queue", "ls") + run(capsys, "queue", "ls", "--json")
+    assert "abc123" not in shown and "def456" not in shown and "ghi789" not in shown
     assert queue.get(1).argv[2] == "hub.token=abc123"
 
 
@@ -142,6 +147,21 @@ def test_entries_are_held_released_moved_and_removed(queue, capsys):
     assert [(entry.id, entry.priority) for entry in queue.list()] == [(1, 1), (2, 1), (3, 0)]
 
 
+def test_entries_can_be_moved_any_number_of_times(queue, capsys):
+    add(queue, "pass", "pass", "pass")
+    for _ in range(40):
+        for id, other in ((1, 3), (2, 3)):
+            run(capsys, "queue", "move", str(id), "--before", str(other))
+            assert [entry.id for entry in queue.list()] == [other - id, id, other]
+    assert [entry.id for entry in add(queue, "pass")] == [queue.list()[-1].id]
+
+
+def test_an_entry_that_is_done_cannot_be_moved(queue, capsys):
+    add(queue, "pass")
+    run(capsys, "queue", "start", "--until-empty")
+    assert "entry 1 is done: there is nothing to move" in run(capsys, "queue", "move", "1", "--first", code=2)
+
+
 def test_a_failed_entry_is_released_with_all_its_retries(queue, capsys):
     add(queue, "import os; os._exit(not os.path.exists('fixed'))")
     run(capsys, "queue", "start", "--until-empty", code=1)
@@ -160,6 +180,7 @@ def test_a_failed_entry_is_released_with_all_its_retries(queue, capsys):
         (["rm", "1", "2"], "there is no entry 2"),
         (["release", "2"], "there is no entry 2"),
         (["move", "1", "--before", "2"], "there is no entry 2"),
+        (["move", "1", "--before", "1"], "entry 1 cannot start before itself; pass another entry to --before"),
         (["logs", "2"], "there is no entry 2"),
         (["stop"], "the queue has no worker; `alchemy queue start` starts one"),
         (["start", "--slots", "0"], "--slots must be at least 1"),
@@ -224,6 +245,45 @@ def test_a_damaged_entry_is_one_warning(queue, capsys):
     assert out.splitlines()[1].startswith("2 ")
 
 
+def test_a_listing_shows_everything_an_entry_waits_for(queue, capsys):
+    add(queue, "pass", "pass")
+    run(capsys, "queue", "hold", "2")
+    add(queue, "pass", after=(1, 2))
+    assert "waits for 1; waits for 2, which is held" in run(capsys, "queue", "ls")
+
+
+def test_a_long_command_is_shortened_in_a_listing(queue, capsys):
+    add(queue, "pass  # " + "x" * 5000)
+    line = run(capsys, "queue", "ls").splitlines()[1]
+    assert len(line) < 200 and line.endswith("xxx…")
+    assert len(json.loads(run(capsys, "queue", "ls", "--json"))[0]["run"]) > 5000
+
+
+def test_the_help_of_add_shows_only_what_an_entry_can_have(capsys):
+    out = run(capsys, "queue", "add", "--help")
+    assert "alchemy queue add [options] -- COMMAND" in out and "--seeds" in out and "--retries" in out
+    assert not any(name in out for name in ("--background", "--pdb", "--resume", "--print-command", "--queue"))
+
+
+def test_a_deleted_working_directory_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for words in (["queue", "ls"], ["queue", "add", "--", "true"], ["run", "a.toml"], ["ls"]):
+        out = run(capsys, *words, code=2)
+        assert out == "error: the working directory was deleted; change to another folder\n"
+
+
+def test_an_entry_whose_files_cannot_be_used_is_listed_and_removed(queue, capsys):
+    add(queue, "pass")
+    for suffix in ("attempt", "log", "records"):
+        queue.path(1, suffix).mkdir()
+    assert "runs into an error: [Errno 21] Is a directory" in run(capsys, "queue", "ls")
+    assert "000001.log: Is a directory" in run(capsys, "queue", "logs", "1", code=2)
+    assert run(capsys, "queue", "rm", "1") == "removed 1\n"
+    assert run(capsys, "queue", "ls").startswith("the queue is empty")
+
+
 def test_an_empty_queue(queue, capsys):
     assert run(capsys, "queue", "ls") == "the queue is empty; `alchemy queue add` adds runs\n"
     assert run(capsys, "queue", "start", "--until-empty").startswith("running the queue .alchemy/queue on the CPU")
@@ -239,3 +299,9 @@ def test_an_empty_queue(queue, capsys):
 )
 def test_the_command_of_a_run_is_printed(project, capsys, words, command):
     assert run(capsys, "run", "train.toml", "--print-command", *words) == f"{command}\n"
+
+
+def test_a_command_is_either_printed_or_added(project, capsys):
+    out = run(capsys, "run", "train.toml", "--queue", "--print-command", code=2)
+    assert "a run in the queue has no --print-command; leave out --print-command" in out
+    assert Queue().list() == []

@@ -135,6 +135,20 @@ def test_texts_and_command_lines() -> None:
     assert secrets.hide_words(given) == shown
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("https://me:x8131@host/a@b", "https://me:***@host/a@b"),
+        ("--index-url=https://:a@b8131@host", "--index-url=https://:***@host"),
+        ("curl ftp://me:x@one http://you:y@two", "curl ftp://me:***@one http://you:***@two"),
+        ("http://host:80/a:b@c", "http://host:80/a:b@c"),
+        ("git@host:a/b", "git@host:a/b"),
+    ],
+)
+def test_passwords_in_urls(given: str, shown: str) -> None:
+    assert secrets.hide_words([given]) == [shown]
+
+
 def test_the_command_line_shows_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.toml"
     path.write_text(f'seed = 1\n[hub]  # {VALUE}\ntoken = "{VALUE}"\n')

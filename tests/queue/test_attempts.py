@@ -110,6 +110,24 @@ def test_the_cause_is_that_of_the_record(queue, tmp_path):
     assert queue.records_of(1) == [tmp_path / "x"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (["error: a.toml:1 unknown key 'x'", "error: a.toml:2 unknown key 'y'", "2 errors, 0 warnings"], "a.toml:2 un"),
+        (
+            ["20:10:46 ERROR   a.toml failed: no such word", "", "experiment  status", "a.toml  failed"],
+            "a.toml failed: no",
+        ),
+        (["error: trying again", "Traceback", "  raise ..", "ValueError: no such word"], "ValueError: no"),
+        (["one", "two"], "two"),
+    ],
+)
+def test_the_cause_is_the_last_error_of_the_log(queue, lines, cause):
+    add(queue, f"import sys; sys.exit({chr(10).join(lines)!r})")
+    work(queue)
+    assert queue.get(1).reason.startswith(f"exit code 1: {cause}")
+
+
 def test_an_attempt_has_not_ended_while_its_record_is_written_to(queue, tmp_path):
     """Of several processes, those that train may outlive the one that has started them."""
     add(queue, "pass")
@@ -129,6 +147,7 @@ def test_holding_a_running_entry_stops_it(queue):
         while worker.running():
             worker.step(0.02)
     assert (queue.get(1).state, queue.get(1).attempts[-1].outcome) == ("held", "stopped")
+    assert queue.get(1).reason == "was stopped"
 
 
 def test_holding_an_entry_whose_processes_are_gone_needs_no_worker(queue):

@@ -76,6 +76,10 @@ DAMAGES = {
     "another id": lambda table: json.dumps(table | {"id": 7}),
     "needs of another type": lambda table: json.dumps(table | {"needs": {"devices": "two"}}),
     "attempts of another type": lambda table: json.dumps(table | {"attempts": [1]}),
+    "no command": lambda table: json.dumps(table | {"argv": []}),
+    "running without an attempt": lambda table: json.dumps(table | {"state": "running"}),
+    "an infinite pause": lambda table: json.dumps(table | {"not_before": float("inf")}),
+    "a position that is not a number": lambda table: json.dumps(table | {"position": float("nan")}),
 }
 
 
@@ -88,6 +92,23 @@ def test_a_damaged_entry_does_not_hide_the_others(queue, damage):
     with pytest.raises(AlchemyError, match=r"cannot read .*000001.json: .*; repair or remove the file"):
         queue.get(1)
     assert [entry.id for entry in add(queue, "pass")] == [3]
+
+
+@pytest.mark.parametrize("target", ["000001.json", "gone"])
+def test_a_link_to_nowhere_is_a_damaged_entry(queue, target):
+    add(queue, "pass", "pass")
+    queue.path(1).unlink()
+    queue.path(1).symlink_to(target)
+    assert [entry.id for entry in queue.list()] == [2]
+    assert list(queue.damaged) == ["000001.json"]
+    with pytest.raises(AlchemyError, match=r"cannot read .*000001.json: .*; repair or remove the file"):
+        queue.get(1)
+
+
+def test_an_entry_needs_a_command(queue):
+    with pytest.raises(AlchemyError, match="an entry needs a command; pass at least one word as argv"):
+        queue.add([NewEntry(argv=("true",)), NewEntry(argv=())])
+    assert queue.list() == []
 
 
 def test_other_people_cannot_read_commands_and_variables(queue):

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.queue import Needs, NewEntry, Queue, Slots, Worker, WorkerExists, attempts, keeper
+from alchemy.queue import Attempt, Needs, NewEntry, Queue, Slots, Worker, WorkerExists, attempts, keeper, stop_entry
+from alchemy.queue.locked_file import SIZE
 from tests.queue.commands import add, python, states, wait_until, work
 
 PRINT = "import os; print(os.environ.get({!r}))"
@@ -227,3 +229,50 @@ def test_a_damaged_entry_is_reported_once_and_the_others_go_on(queue):
     problems = [event.text for event in work(queue) if event.kind == "problem"]
     assert len(problems) == 1 and "ignoring the damaged entry" in problems[0] and "000002.json" in problems[0]
     assert Path("out").read_text() == "ac"
+
+
+def test_a_long_error_does_not_spoil_the_next_status(queue):
+    """Its file keeps its size, even if an earlier status was longer."""
+    queue.add([NewEntry(argv=("\U0001f600\1" * 2000, "a\0b"))])
+    work(queue)
+    assert queue.get(1).reason.startswith("cannot start '\U0001f600")
+    with open(queue.path(1, "attempt"), "a") as file:
+        file.write("tail")
+    queue.update(1, lambda entry: replace(entry, argv=("true",), state="waiting"))
+    work(queue)
+    assert [attempt.outcome for attempt in queue.get(1).attempts] == ["failed", "done"]
+    assert queue.path(1, "attempt").stat().st_size == SIZE
+
+
+@pytest.mark.parametrize("suffix", ["attempt", "log", "records"])
+def test_an_entry_whose_files_cannot_be_used_is_passed_over(queue, suffix):
+    add(queue, note("a"), note("b"), note("c"))
+    queue.path(2, suffix).mkdir()
+    problems = [event for event in work(queue) if event.kind == "problem"]
+    assert Path("out").read_text() == "ac"
+    assert [(event.entry.id, event.text) for event in problems] == [(2, queue.get(2).reason)]
+    assert re.match(f"runs into an error: .*000002.{suffix}", queue.get(2).reason)
+    queue.path(2, suffix).rmdir()
+    work(queue)
+    assert (Path("out").read_text(), queue.get(2).reason) == ("acb", "")
+
+
+def test_a_running_entry_whose_files_cannot_be_used_does_not_stop_the_others(queue):
+    add(queue, note("a"), note("b"))
+    attempt = Attempt(number=1, started="", device=("cpu",))
+    queue.update(1, lambda entry: replace(entry, state="running", attempts=(attempt,)))
+    queue.path(1, "attempt").mkdir()
+    work(queue, slots=2)
+    assert (Path("out").read_text(), states(queue)) == ("b", ["running", "done"])
+    assert stop_entry(queue, 1).then == "held"
+
+
+def test_a_clock_that_was_set_back_delays_a_retry_no_longer_than_the_longest_pause(queue, monkeypatch):
+    add(queue, note("a"))
+    queue.update(1, lambda entry: replace(entry, not_before=time.time() + 1e6))
+    with Worker(queue) as worker:
+        worker.step(0)
+    assert 0 < queue.get(1).not_before - time.time() <= attempts.LONGEST_PAUSE
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.0)
+    work(queue)
+    assert Path("out").read_text() == "a"
