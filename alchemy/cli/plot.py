@@ -76,8 +76,8 @@ def _as_data(plot: Plot) -> dict[str, Any]:
 
 def check_picture(out: str | None) -> None:
     """Raise an error if a file cannot be written as a picture because of its name."""
-    if out and not out.lower().endswith((".svg", ".png")):
-        raise AlchemyError(f"--out {out}: expected a file that ends with .svg or .png")
+    if out is not None and not out.lower().endswith((".svg", ".png")):
+        raise AlchemyError(f"--out {out or repr(out)}: expected a file that ends with .svg or .png")
 
 
 def write_plot(plot: Plot, out: str) -> None:

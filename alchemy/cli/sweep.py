@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -91,8 +90,9 @@ def _run(args: argparse.Namespace) -> int:
     from alchemy.cli.cluster import choose_cluster, choose_cluster_slots, open_cluster
     from alchemy.cli.launch import check_secrets, raise_on_errors
     from alchemy.cli.problems import print_problems
-    from alchemy.cli.sweep_results import describe_sweep, print_results
+    from alchemy.cli.sweep_results import describe_sweep, print_results, warn_of_losses
     from alchemy.config.load import prepare_cfg
+    from alchemy.index.value_format import format_count
     from alchemy.launch.project_imports import add_to_path
     from alchemy.launch.signals import handle_signals
     from alchemy.queue import Queue
@@ -113,6 +113,7 @@ def _run(args: argparse.Namespace) -> int:
     with open_study(plan) as study:
         _check_packages(settings)
         print_problems(problems, sys.stderr)
+        warn_of_losses(study)
         print(describe_sweep(study), flush=True)
         entries = _make_entries(args, document, plan.digest, cluster)
         report = _report(study)
@@ -132,6 +133,9 @@ def _run(args: argparse.Namespace) -> int:
             return 128 + received[0]
         print()
         print_results(study, limit=10)
+        if controller.is_exhausted and settings.trials is not None and len(study.trials) < settings.trials:
+            count = format_count(len(study.trials), "point")
+            print(f"\nthe space has only {count}, fewer than trials = {settings.trials}")
         if not complete:
             print("some runs are held: `alchemy queue ls` lists them", file=sys.stderr)
         return 0 if complete and study.ranked() else 1
@@ -144,7 +148,7 @@ def check_sweep(
     from alchemy.cli.launch import check_documents
     from alchemy.config.load import prepare_cfg
     from alchemy.sweep.check_space import check_space
-    from alchemy.sweep.settings import read_settings
+    from alchemy.sweep.settings import check_method, read_settings
 
     options = {"allow_code": args.allow_code, "user_dir": args.user_dir}
 
@@ -155,6 +159,8 @@ def check_sweep(
         return check_documents(documents, argparse.Namespace(strict=strict or args.strict, user_dir=args.user_dir))
 
     settings, problems = read_settings(document, grid, given)
+    if any(check_method(settings)):  # the configs of many keys take long to check
+        return settings, problems
     return settings, [*problems, *check_space(settings, load, check)]
 
 
@@ -177,28 +183,37 @@ def _digest(args: argparse.Namespace) -> str:
     return hash_text(dumps({key: table for key, table in tables.items() if key != "sweep"}))
 
 
+def _depends_on_time(document: Document) -> bool:
+    """Return whether a config has other values each time it is loaded."""
+    return any(recipe.get("dyn") in ("time", "date") for recipe in document.dynamic.values())
+
+
 def _make_entries(
     args: argparse.Namespace, document: Document, digest: str, cluster: Cluster
 ) -> Callable[[Point, int], NewEntry]:
     """Return a function that makes the entry of a run; it raises an error if the config has changed."""
+    from alchemy.config.load import prepare_cfg
+    from alchemy.plugins.config_hash import config_hash
     from alchemy.queue import Needs, NewEntry
     from alchemy.sweep.check_space import build_overrides
 
-    path, on_cpu = document.path, args.device == [-1]
+    on_cpu, is_fixed = args.device == [-1], not _depends_on_time(document) and _digest(args) == digest
     options = ["--allow-code"] * args.allow_code + ["--strict"] * args.strict + ["--device", "-1"] * on_cpu
     options += ["--user-dir", args.user_dir] if args.user_dir != "src" else []
-    known = [os.stat(path).st_mtime_ns]
 
     def make(point: Point, seed: int) -> NewEntry:
-        if (changed := os.stat(path).st_mtime_ns) != known[0]:
-            if _digest(args) != digest:
-                hint = "undo the change and run the same command again, or pass another --name"
-                raise AlchemyError(f"{path} has changed since the sweep started", hint=hint)
-            known[0] = changed
-        words = [word for text in (*args.overrides, *build_overrides(point)) for word in ("--set", text)]
+        if is_fixed and _digest(args) != digest:
+            hint = "undo the change and run the same command again, or pass another --name"
+            raise AlchemyError(f"{document.path} has changed since the sweep started", hint=hint)
+        overrides = [*args.overrides, *build_overrides(point)]
+        expected = prepare_cfg(
+            args.cfg, overrides=overrides, seed=seed, allow_code=args.allow_code, user_dir=args.user_dir
+        )
+        words = [word for text in overrides for word in ("--set", text)]
         argv = (sys.executable, "-m", "alchemy", "run", args.cfg, *words, "--seeds", str(seed), *options)
+        note = {"cfg_hash": config_hash(expected)} if is_fixed else {}
         needs = Needs(devices=0 if on_cpu else 1)
-        return NewEntry(argv=argv, needs=needs, on=cluster.on, options=cluster.options)
+        return NewEntry(argv=argv, needs=needs, on=cluster.on, options=cluster.options, note=note)
 
     return make
 
@@ -221,4 +236,6 @@ def _print_event(event: Event) -> None:
         print(printable(f"warning: {event.text}"), file=sys.stderr)
 
 
-COMMAND = Command(_arguments, _main, EXAMPLES, default="run")
+COMMAND = Command(
+    _arguments, _main, f"{EXAMPLES}\n\n`alchemy sweep run --help` lists the options of a sweep.", default="run"
+)

@@ -1,4 +1,4 @@
-"""Hashes of a config: of its values, without its secrets, and without its seed."""
+"""Hashes of a config: of its values, without its secrets, and without its seed; a run does not read `[sweep]`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def values_hash(cfg: Document) -> str:
 def config_hash(cfg: Document) -> str:
     """Return a hash of a config that ignores a seed drawn only for this run."""
     drawn = "seed" in cfg and cfg.origin_of("seed").kind == "drawn"
-    values = {key: value for key, value in without_secrets(cfg).items() if not (drawn and key == "seed")}
+    values = _read_values(cfg)
+    if drawn:
+        del values["seed"]
     return hash_text(json.dumps(values, sort_keys=True, default=str))
 
 
@@ -30,7 +32,7 @@ def fold_hash(cfg: Document) -> str:
 
     For a test or a prediction, the record that its weights come from counts only through its own `fold_hash`.
     """
-    values = without_secrets(cfg)
+    values = _read_values(cfg)
     values.pop("seed", None)
     for plugin in values.get("plugins") or []:
         for key in FOLDED.get(str(plugin.get("type")).rpartition(".")[2], ()):
@@ -38,6 +40,11 @@ def fold_hash(cfg: Document) -> str:
     if cfg.parent and cfg.parent_fold:
         values = _replace_paths(values, cfg.parent, cfg.parent_fold)
     return hash_text(json.dumps(values, sort_keys=True, default=str))
+
+
+def _read_values(cfg: Document) -> dict[str, Any]:
+    """Return what a run reads: all values except secrets and the settings of sweeps."""
+    return {key: value for key, value in without_secrets(cfg).items() if key != "sweep"}
 
 
 def _replace_paths(value: Any, record: str, fold: str) -> Any:

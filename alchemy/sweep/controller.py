@@ -25,7 +25,7 @@ from alchemy.sweep.proposers import propose
 from alchemy.sweep.pruning import is_hopeless
 from alchemy.sweep.settings import Settings
 from alchemy.sweep.space import Point
-from alchemy.sweep.study import Study, Trial
+from alchemy.sweep.study import End, Study, Trial
 
 OPEN = (states.WAITING, states.RUNNING)
 POLL = 0.5  # seconds
@@ -58,7 +58,8 @@ class Controller:
         self._on, self._options = on, options or {}
         self._copy = OptunaCopy(study)
         self._curves = _Curves(queue, settings)
-        self._exhausted = self._owns = self._waits = False
+        self.is_exhausted = self._owns = self._waits = False
+        self._missing: MetricMissing | None = None
 
     def run(self) -> bool:
         """Run the sweep; return whether it is complete, which it is not after `stop`, or if runs are held."""
@@ -81,9 +82,12 @@ class Controller:
         return not self._list_open()
 
     def _remove_strangers(self) -> None:
-        """Remove the entries of an earlier sweep of this name, whose folder was removed."""
+        """Remove the entries of an earlier sweep of this name, whose folder was removed, and of lost points."""
+        points = {trial.number: trial.point for trial in self._study.trials}
         for entry in self._queue.list(self.group):
-            if entry.note.get("study") != self._study.plan.created:
+            params = entry.note.get("params")
+            is_other = params is not None and points.get(entry.note["point"], params) != params
+            if is_other or entry.note.get("study") != self._study.plan.created:
                 stop_entry(self._queue, entry.id, then=states.REMOVED)
 
     def _take_over(self, stack: contextlib.ExitStack) -> bool:
@@ -115,13 +119,17 @@ class Controller:
         return any(entry.state in left for entry in self._queue.list(self.group))
 
     def retry(self) -> None:
-        """Run the failed runs of failed points again."""
+        """Run the failed runs of failed points again; a run that has finished without a valid value starts anew."""
         runs = self._collect_runs()
         for trial in [trial for trial in self._study.trials if trial.state == outcomes.FAILED]:
+            valid = set(trial.values)
             self._study.settle(trial, outcomes.RUNNING)
-            for entry in runs.get(trial.number, {}).values():
+            for seed, entry in runs.get(trial.number, {}).items():
                 if entry.state == states.FAILED:
                     self._queue.update(entry.id, _release)
+                elif entry.state == states.DONE and seed not in valid:
+                    stop_entry(self._queue, entry.id, then=states.REMOVED)
+        self._copy = OptunaCopy(self._study)
 
     def _list_open(self) -> list[Trial]:
         return [trial for trial in self._study.trials if trial.state == outcomes.RUNNING]
@@ -143,57 +151,75 @@ class Controller:
         room = count * max(len(self._slots.gpus), 1)
         busy = sum(entry.state in OPEN for entry in self._queue.list(self.group))
         while busy < room and (new := self._ask()) is not None:
-            self._add_runs(new, {})
-            busy += len(self._settings.seeds)
+            known = self._match_runs(new, runs.get(new.number, {}))
+            self._add_runs(new, known)
+            self._settle(new, known)
+            busy += sum(str(seed) not in known for seed in self._settings.seeds)
 
     def _ask(self) -> Trial | None:
         study, settings = self._study, self._settings
-        if self._exhausted or (settings.trials is not None and len(study.trials) >= settings.trials):
+        if self.is_exhausted or (settings.trials is not None and len(study.trials) >= settings.trials):
             return None
         most = settings.trials or len(study.trials) + 1
         point = propose(settings.method, settings.space, settings.seed, study.history, most)
-        self._exhausted = point is None
+        self.is_exhausted = point is None
         return None if point is None else study.ask(point)
 
+    def _match_runs(self, trial: Trial, runs: Runs) -> Runs:
+        """Return the runs that a new point already has if its line was damaged; remove those of another point."""
+        for entry in runs.values():
+            if entry.note.get("params") != trial.point:
+                stop_entry(self._queue, entry.id, then=states.REMOVED)
+        return {seed: entry for seed, entry in runs.items() if entry.note.get("params") == trial.point}
+
     def _add_runs(self, trial: Trial, known: Runs) -> None:
-        note = {"study": self._study.plan.created, "point": trial.number}
-        specs = [
-            replace(self._make_entry(trial.point, seed), group=self.group, note={**note, "seed": str(seed)})
-            for seed in self._settings.seeds
-            if str(seed) not in known
-        ]
+        """Add the runs of a point that are not in the queue, and have not ended before."""
+        note = {"study": self._study.plan.created, "point": trial.number, "params": trial.point}
+        seeds = [seed for seed in self._settings.seeds if str(seed) not in {*known, *trial.ends}]
+        specs = [self._make_entry(trial.point, seed) for seed in seeds]
         if specs:
-            self._queue.add(specs)
+            notes = [{**spec.note, **note, "seed": str(seed)} for seed, spec in zip(seeds, specs, strict=True)]
+            rows = zip(specs, notes, strict=True)
+            self._queue.add([replace(spec, group=self.group, note=own) for spec, own in rows])
 
     def _settle(self, trial: Trial, runs: Runs) -> None:
-        """Write the result of a point if all its runs have ended."""
-        entries = [entry for entry in runs.values() if entry.state in (states.DONE, states.FAILED)]
-        if len(entries) < len(self._settings.seeds):
+        """Write the ends of the runs of a point, and its result if all of them have ended."""
+        ends, seeds = dict(trial.ends), [str(seed) for seed in self._settings.seeds]
+        for seed, entry in runs.items():
+            if entry.state in (states.DONE, states.FAILED) and seed not in ends:
+                ends[seed] = self._read_end(entry)
+                if len(seeds) > 1:  # the entry may be removed from the queue before the other seeds have ended
+                    self._study.end_run(trial, seed, ends[seed])
+        if len(ends) < len(seeds):
             return
-        records = {entry.note["seed"]: self._queue.records_of(entry.id) for entry in entries}
-        shown = [str(paths[-1]) for paths in records.values() if paths]
-        failed = [entry for entry in entries if entry.state == states.FAILED]
-        reasons = [f"{entry.reason or 'unknown cause'} (alchemy queue logs {entry.id})" for entry in failed]
-        values: dict[str, float] = {}
-        missing: MetricMissing | None = None
-        for seed, paths in records.items():
-            if runs[seed].state != states.DONE:
-                continue
-            try:
-                values[seed] = read_value(paths[-1] if paths else None, self._settings.metric)
-            except MetricMissing as error:
-                missing = error
-        reasons += [str(missing)] if missing else []
-        reasons += [f"{self._settings.metric} is not finite" for value in values.values() if not math.isfinite(value)]
+        values = {seed: value for seed in seeds if (value := ends[seed].value) is not None}
+        records = [ends[seed].record for seed in seeds if ends[seed].record]
+        reasons = [ends[seed].reason for seed in seeds if ends[seed].reason]
         if reasons:
-            known = {seed: value for seed, value in values.items() if math.isfinite(value)}
-            self._study.settle(trial, outcomes.FAILED, values=known, records=shown, reason=reasons[0])
+            self._study.settle(trial, outcomes.FAILED, values=values, records=records, reason=reasons[0])
         else:
             value = fmean(values.values())
-            self._study.settle(trial, outcomes.DONE, value=value, values=values, records=shown)
+            self._study.settle(trial, outcomes.DONE, value=value, values=values, records=records)
         self._finish(trial)
-        if missing and not values and not any(trial.values for trial in self._study.trials):
-            raise missing  # no other point will have it
+        if self._missing and not any(trial.values for trial in self._study.trials):
+            raise self._missing  # no other point will have it
+
+    def _read_end(self, entry: Entry) -> End:
+        """Return the value of a run that has ended, or why it has none."""
+        paths = self._queue.records_of(entry.id)
+        record = str(paths[-1]) if paths else ""
+        if entry.state == states.FAILED:
+            return End(record, reason=f"{entry.reason or 'unknown cause'} (alchemy queue logs {entry.id})")
+        if paths and is_other_config(paths[-1], entry.note.get("cfg_hash")):
+            return End(record, reason=f"{paths[-1].name} was run with another config; --retry-failed runs it again")
+        try:
+            value = read_value(paths[-1] if paths else None, self._settings.metric)
+        except MetricMissing as error:
+            self._missing = error
+            return End(record, reason=str(error))
+        if not math.isfinite(value):
+            return End(record, reason=f"{self._settings.metric} is not finite")
+        return End(record, value)
 
     def _finish(self, trial: Trial) -> None:
         self._copy.add(trial)
@@ -254,6 +280,12 @@ class _Curves:
                 sign = 1 if self._settings.is_minimized else -1
                 return [sign * value for value in curve.values] if curve is not None else []
         return []
+
+
+def is_other_config(record: Path, expected: str | None) -> bool:
+    """Return whether a record says that it was run with another config: it was edited while the run was waiting."""
+    found = try_read_info(record).get("cfg_hash")
+    return bool(expected and found) and found != expected
 
 
 def read_value(record: Path | None, metric: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from alchemy.optional_packages import is_installed
 from alchemy.sweep.samplers import build_trial, import_optuna
-from alchemy.sweep.study import DONE, FAILED, PRUNED, Study, Trial
+from alchemy.sweep.study import DONE, FAILED, PRUNED, RUNNING, Study, Trial
 
 FILE = "optuna.log"
 POINT = "point"  # the user attribute with the number of the point
@@ -23,9 +23,9 @@ class OptunaCopy:
         if is_installed("optuna"):
             try:
                 self._open()
-            except Exception:  # cut off by a full disk, or of another version: it is only a copy
-                (study.folder / FILE).unlink(missing_ok=True)
+            except Exception:  # cut off by a full disk, outdated, or of another version: it is only a copy
                 with contextlib.suppress(OSError):
+                    (study.folder / FILE).unlink(missing_ok=True)
                     self._open()
 
     def _open(self) -> None:
@@ -36,7 +36,10 @@ class OptunaCopy:
         copy = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
         with warnings.catch_warnings(action="ignore"):  # the function is experimental
             copy.set_metric_names([self._study.plan.metric])
-        known = {trial.user_attrs.get(POINT) for trial in copy.get_trials(deepcopy=False)}
+        known = [trial.user_attrs.get(POINT) for trial in copy.get_trials(deepcopy=False)]
+        ended = {trial.number for trial in self._study.trials if trial.state != RUNNING}
+        if len(set(known)) < len(known) or not ended.issuperset(known):
+            raise ValueError("a point has been retried")
         self._copy = copy
         for trial in self._study.trials:
             if trial.number not in known:

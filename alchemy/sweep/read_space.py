@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from alchemy.config.line_numbers import split_key
 from alchemy.config.override import CannotSet, parse_value
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import dotted_key, literal
@@ -15,6 +16,11 @@ from alchemy.sweep.space import Choice, Dimension, Range, Value
 
 KINDS = ("log", "uniform", "int", "log_int", "choice")
 FORM = "a list of values, or a table such as { log = [1e-5, 1e-2] }, { uniform = [0, 0.5] } or { int = [1, 8] }"
+
+
+LARGEST_INT = 2**53  # beyond it, a float no longer represents every integer
+MOST_POINTS = 10_000  # of a range that is replaced by a list
+RESERVED = ("base", "sweep", "variant")  # keys that are not part of the config of a run
 
 
 class SpaceReader:
@@ -43,19 +49,32 @@ class SpaceReader:
         return not isinstance(node, Table | None) or (node is None and any(kind in table for kind in KINDS))
 
     def read_grid(self, texts: Sequence[str]) -> None:
+        seen: set[str] = set()
         for text in texts:
             key, sign, values = text.partition("=")
             where = f"--grid {text}"
             if not sign or not key.strip() or not values.strip():
                 self._report("expected KEY=VALUE,VALUE", where, "for example, optim.lr=1e-3,1e-4")
-            else:
-                self.add(key.strip(), _split_values(values), where)
+                continue
+            split = split_key(key.strip())
+            name = dotted_key(tuple(split[0])) if split and not split[1] else key.strip()
+            if name in seen:
+                self._report(f"{name} is given twice", where, "list all values in one --grid")
+                continue
+            seen.add(name)
+            self.add(name, _split_values(values), where)
 
     def _report(self, text: str, where: str, hint: str = "") -> None:
         self._problems.append(Problem(text, where, "" if where.startswith("--") else "sweep", hint))
 
     def add(self, key: str, item: object, where: str) -> None:
         self.where[key] = where
+        if key == "seed":
+            self._report("a sweep does not search the seed", where, "use --seeds, or seeds in [sweep]")
+            return
+        if key.partition(".")[0] in RESERVED:
+            self._report(f"a sweep cannot search {key}", where, "search a key that parts read, such as optim.lr")
+            return
         table = item if isinstance(item, Table) else Table({"choice": item})
         kinds = [kind for kind in KINDS if kind in table]
         if not isinstance(item, Table | list) or len(kinds) != 1:
@@ -94,9 +113,15 @@ class SpaceReader:
             return f"the lower bound {low} is not below the upper bound {high}"
         if kind in ("log", "log_int") and low <= 0:
             return f"a logarithmic range needs a lower bound above 0, not {low}"
+        if whole and max(abs(low), abs(high)) > LARGEST_INT:
+            return f"the bounds must be integers from -2**53 to 2**53, not {bounds!r}"
+        if not whole and not _is_finite_range(low, high, log=kind == "log"):
+            return f"the range from {low:.6g} to {high:.6g} is too large for floating-point numbers"
         for name in ("step", "points"):
             if name in table and not (type(table[name]) is int and table[name] >= 1):
                 return f"{name} must be an integer of at least 1, not {table[name]!r}"
+        if table.get("points", 1) > MOST_POINTS:
+            return f"points must be at most {MOST_POINTS}, not {table['points']}"
         if kind == "int" and "points" not in table:
             return Choice(key, range(low, high + 1, table.get("step", 1)))
         found = Range(key, low if whole else float(low), high if whole else float(high), "log" in kind, whole)
@@ -111,6 +136,18 @@ class SpaceReader:
             self._report(f"{key}: `when` must name a key and its values", where, 'write when = { "model.depth" = [4] }')
             return {}
         return {name: tuple(value if isinstance(value, list) else [value]) for name, value in _flatten(when).items()}
+
+
+def _is_finite_range(low: float, high: float, *, log: bool) -> bool:
+    """Return whether the width, or the ratio of a logarithmic range, is a finite number.
+
+    >>> _is_finite_range(-1e308, 1e308, log=False), _is_finite_range(1e-300, 1e300, log=True)
+    (False, False)
+    """
+    try:
+        return math.isfinite(float(high) / float(low) if log else float(high) - float(low))
+    except OverflowError:
+        return False
 
 
 def _spread(found: Range, count: int) -> list[Value]:

@@ -28,7 +28,7 @@ def compare_best(study: Study) -> str:
             return f"{labels[0]} and {labels[1]} have the same {study.plan.metric}, with one seed per point"
         return (
             f"{labels[0]} is ahead of {labels[1]} by {moved:.3g} on {study.plan.metric}, but with one seed per point, "
-            "this may be noise; sweep the best points again with --seeds 3"
+            "this may be noise; sweep the values of the best points again with --seeds 3 and another --name"
         )
     one, other = ([trial.values[seed] for seed in best.values] for trial in (best, second))
     return describe_difference(study.plan.metric, labels, paired_test(one, other), lower=study.is_minimized)

@@ -23,7 +23,7 @@ SETTINGS = {
     "metric": "str",
     "mode": "Literal['min', 'max']",
     "trials": "Annotated[int, Ge(1)]",
-    "seeds": "Annotated[int, Ge(1)] | list[int]",
+    "seeds": "Annotated[int, Ge(1), Le(1000)] | list[int]",
     "prune": f"Literal[{', '.join(map(repr, PRUNERS))}]",
     "prune_after": "Annotated[int, Ge(1)]",
     "seed": "int",
@@ -93,7 +93,7 @@ def read_settings(
         where={**where, **reader.where},
         **{key: values[key] for key in ("prune", "prune_after", "seed", "name") if key in values},
     )
-    return settings, list(dict.fromkeys([*problems, *_check_method(settings, place)]))
+    return settings, list(dict.fromkeys([*problems, *check_method(settings, place)]))
 
 
 def _list_seeds(seeds: object, doc: Document) -> list[int]:
@@ -106,7 +106,8 @@ def _list_seeds(seeds: object, doc: Document) -> list[int]:
     return [1 if is_drawn else seed_of(doc)]
 
 
-def _check_method(settings: Settings, place: str) -> Iterator[Problem]:
+def check_method(settings: Settings, place: str = "") -> Iterator[Problem]:
+    """Yield the reasons why a method cannot search a space."""
     space, method, where = settings.space, settings.method, settings.where.get("method", place)
     if method in ("grid", "hill_climbing") and space.ranges:
         key = space.ranges[0]

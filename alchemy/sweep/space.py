@@ -29,6 +29,8 @@ class Choice:
     @property
     def is_numeric(self) -> bool:
         """Whether neighboring values are alike: numbers in order."""
+        if isinstance(self.values, range):  # may be too long for a list
+            return True
         numbers = [value for value in self.values if isinstance(value, int | float) and not isinstance(value, bool)]
         return len(numbers) == len(self.values) and numbers == sorted(numbers)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from alchemy.annotations import fits
 from alchemy.config.secrets import hide_words
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, Problem, did_you_mean
@@ -23,8 +26,27 @@ from alchemy.sweep.space import Choice, Dimension, Point, Space
 FORMAT = 1
 STUDY, POINTS, LOCK = "study.json", "points.jsonl", "lock"
 RUNNING, DONE, PRUNED, FAILED = "running", "done", "pruned", "failed"
+ASKED, ENDED = "asked", "ended"
 _FIXED = ("config", "overrides", "digest", "space", "metric", "mode", "seeds")  # a sweep cannot continue with others
+_ROW = {  # what the keys of a line of points.jsonl must be
+    "params": "dict[str, Any]",
+    "value": "float | None",
+    "values": "dict[str, float]",
+    "records": "list[str]",
+    "reason": "str",
+    "seed": "str",
+    "record": "str",
+}
 _WORDS = {"digest": "config", "overrides": "--set options", "seeds": "list of seeds"}
+
+
+@dataclass
+class End:
+    """The end of one run of a point: its record, and either its value or why it has none."""
+
+    record: str = ""
+    value: float | None = None
+    reason: str = ""
 
 
 @dataclass
@@ -38,6 +60,7 @@ class Trial:
     values: dict[str, float] = field(default_factory=dict)
     records: list[str] = field(default_factory=list)
     reason: str = ""
+    ends: dict[str, End] = field(default_factory=dict)  # seed -> end, if there are several seeds
 
 
 @dataclass
@@ -67,7 +90,11 @@ class Study:
         self.folder = folder
         self.plan = _read_plan(folder)
         self.space = _read_space(self.plan)
-        self.trials = list(_read_trials(folder / POINTS))
+        self.trials, self.lost = _read_trials(folder / POINTS)
+        for trial in self.trials:
+            if not self.space.contains(trial.point):
+                text = f"{shorten_path(folder / POINTS)} is damaged: point {trial.number} is not in the space"
+                raise AlchemyError(text, hint="remove the line in which it is asked")
 
     @property
     def name(self) -> str:
@@ -90,10 +117,16 @@ class Study:
 
     def ask(self, point: Point) -> Trial:
         """Write a new point; it is run even if the sweep is killed right after."""
-        trial = Trial(len(self.trials), point)
-        self._append({"event": "asked", "point": trial.number, "params": point})
-        self.trials.append(trial)
+        known = {trial.number for trial in self.trials}
+        trial = Trial(next(number for number in count() if number not in known), point)
+        self._append({"event": ASKED, "point": trial.number, "params": point})
+        insort(self.trials, trial, key=lambda own: own.number)
         return trial
+
+    def end_run(self, trial: Trial, seed: str, end: End) -> None:
+        """Write the end of one of the runs of a point."""
+        self._append({"event": ENDED, "point": trial.number, "seed": seed, **asdict(end)})
+        trial.ends[seed] = end
 
     def settle(self, trial: Trial, state: str, **result: Any) -> None:
         """Write what has become of a point: its values and records, or a reason."""
@@ -120,6 +153,8 @@ def _apply(trial: Trial, state: str, result: Mapping[str, Any]) -> None:
     trial.state = state
     trial.value, trial.values = result.get("value"), result.get("values", {})
     trial.records, trial.reason = result.get("records", []), result.get("reason", "")
+    if state == RUNNING:  # retried
+        trial.ends = {seed: end for seed, end in trial.ends.items() if not end.reason}
 
 
 @contextlib.contextmanager
@@ -201,6 +236,9 @@ def describe_dimension(dimension: Dimension) -> dict[str, Any]:
 def _read_plan(folder: Path) -> Plan:
     try:
         plan = Plan(**read_table(folder / STUDY))
+        for row in fields(Plan):
+            if not fits(vars(plan)[row.name], str(row.type)):
+                raise ValueError(f"its {row.name} is {vars(plan)[row.name]!r}")
     except (OSError, ValueError, TypeError) as error:
         hint = "remove the folder to start again"
         raise AlchemyError(f"{shorten_path(folder / STUDY)} cannot be read: {error}", hint=hint) from error
@@ -220,22 +258,42 @@ def _read_space(plan: Plan) -> Space:
     return space
 
 
-def _read_trials(path: Path) -> Iterator[Trial]:
-    """Yield the points of a file; a line that is damaged, because the sweep was killed while writing it, is skipped."""
-    trials: list[Trial] = []
-    try:
-        rows = parse_lines(path.read_bytes().rpartition(b"\n")[0] + b"\n")
-    except FileNotFoundError:
-        return
-    for row in rows:
+def _read_trials(path: Path) -> tuple[list[Trial], int]:
+    """Return the points of a file, and how many are lost.
+
+    A line that is damaged, because the sweep was killed while writing it, is skipped.
+    """
+    trials: dict[int, Trial] = {}
+    largest = -1
+    for place, row in enumerate(_read_rows(path), 1):
         if row is None:
             continue
         number, event = row.get("point"), row.get("event")
-        if event == "asked" and number == len(trials) and isinstance(row.get("params"), dict):
-            trials.append(Trial(number, row["params"]))
-        elif isinstance(number, int) and 0 <= number < len(trials) and event in (RUNNING, DONE, PRUNED, FAILED):
+        if any(name in row and not fits(row[name], kind) for name, kind in _ROW.items()):
+            raise AlchemyError(f"{shorten_path(path)}:{place} is damaged", hint="remove the line")
+        if type(number) is not int or number < 0:
+            continue
+        largest = max(largest, number)
+        if event == ASKED and number not in trials and "params" in row:
+            trials[number] = Trial(number, row["params"])
+        elif event == ENDED and number in trials and "seed" in row:
+            end = End(row.get("record", ""), row.get("value"), row.get("reason", ""))
+            trials[number].ends[row["seed"]] = end
+        elif number in trials and event in (RUNNING, DONE, PRUNED, FAILED):
             _apply(trials[number], event, row)
-    yield from trials
+    return [trials[number] for number in sorted(trials)], largest + 1 - len(trials)
+
+
+def _read_rows(path: Path) -> list[dict[str, Any] | None]:
+    if not path.exists():
+        return []
+    try:
+        if not path.is_file():
+            raise OSError("it is not a file")
+        return parse_lines(path.read_bytes().rpartition(b"\n")[0] + b"\n")
+    except OSError as error:
+        hint = "remove the folder to start again"
+        raise AlchemyError(f"{shorten_path(path)} cannot be read: {error.strerror or error}", hint=hint) from error
 
 
 @contextlib.contextmanager

@@ -66,6 +66,18 @@ MISTAKES = [
         [],
         "the conditions of optim.lr, model.hidden depend on each other",
     ),
+    ("optim.lr = { uniform = [-1e308, 1e308] }", [], "the range from -1e+308 to 1e+308 is too large"),
+    ("optim.lr = { log = [1e-300, 1e300] }", [], "the range from 1e-300 to 1e+300 is too large"),
+    ("model.hidden = { int = [1, 9007199254740993] }", [], "the bounds must be integers from -2**53 to 2**53"),
+    ("optim.lr = { log = [1e-3, 1], points = 2000000000 }", [], "points must be at most 10000, not 2000000000"),
+    ("optim.lr = [0.1]\nseeds = 3000000000", [], "seeds must be"),
+    ("sweep.trials = [1, 2]", [], "a sweep cannot search sweep.trials; search a key that parts read"),
+    (None, ["--grid", "optim.lr=0.1", "--seeds", "3000000000"], "--seeds [sweep] seeds must be"),
+    (None, ["--grid", "seed=1,2"], "a sweep does not search the seed; use --seeds"),
+    (None, ["--grid", "variant.small.optim.lr=1,2"], "a sweep cannot search variant.small.optim.lr"),
+    (None, ["--grid", "base=a,b"], "a sweep cannot search base"),
+    (None, ["--grid", "model.hidden=8", "--grid", "model.hidden=16"], "model.hidden is given twice; list all values"),
+    (None, ["--grid", "model.hidden=8", "--grid", '"model"."hidden"=16'], "model.hidden is given twice"),
     (None, ["--grid", "optim.lrr=1e-3"], "--grid optim.lrr=1e-3 [optim] AdamW has no option 'lrr'; did you mean 'lr'?"),
     (None, ["--grid", "optim.lr"], "--grid optim.lr expected KEY=VALUE,VALUE"),
     (None, ["--grid", "optim.lr=0.1", "--method", "tpee"], "'tpee' is not a valid --method; did you mean 'tpe'?"),
@@ -86,6 +98,13 @@ def test_all_mistakes_are_reported_at_once(project, capsys):
     add_sweep("\n[sweep]\noptim.lrr = [1]\nmodle.x = [2]\nmodel.hidden = { int = [4, 1] }\ntrials = 'x'\n")
     errors = refuse(capsys)
     assert [error.split()[1] for error in sorted(errors)] == [f"train.toml:{line}" for line in (79, 80, 81, 82)]
+
+
+def test_a_method_that_cannot_search_the_space_is_reported_before_the_configs_are_checked(project, capsys):
+    words = [word for number in range(22) for word in ("--grid", f"model.x{number}=1,2")]
+    assert refuse(capsys, *words, "--method", "sobol") == [
+        "error: --method sobol supports at most 21 keys, not 22; use random"
+    ]
 
 
 def test_a_config_with_a_sweep_is_an_ordinary_config(project, capsys):
@@ -150,6 +169,34 @@ def test_show_draws_in_the_terminal(records, capsys):
     assert "parallel coordinates" in run(capsys, "sweep", "show", "toy", "--plot")
 
 
+def test_show_draws_and_writes_a_picture(records, capsys):
+    make_study()
+    assert "parallel coordinates" in run(capsys, "sweep", "show", "toy", "--plot", "--out", "plot.svg")
+    assert Path("plot.svg").exists()
+    assert "--out '': expected a file" in run(capsys, "sweep", "show", "toy", "--out", "", code=2)
+
+
+def test_a_damaged_sweep_does_not_hide_the_others(records, capsys):
+    damaged = make_study().folder.parent / "broken" / "study.json"
+    damaged.parent.mkdir()
+    damaged.write_text("{")
+    assert main(["sweep", "ls"]) == 0
+    out, err = capsys.readouterr()
+    assert "toy.toml" in out
+    assert err.startswith("warning: ") and "broken/study.json cannot be read" in err
+
+
+def test_a_point_that_cannot_be_read_is_a_warning(records, capsys):
+    path = make_study().folder / "points.jsonl"
+    path.write_text(path.read_text().partition("\n")[2])
+    assert main(["sweep", "show", "toy"]) == 0
+    assert capsys.readouterr().err.endswith("toy/points.jsonl is damaged: 1 point cannot be read\n")
+
+
+def test_help_names_the_options_of_a_sweep(capsys):
+    assert "`alchemy sweep run --help` lists the options" in run(capsys, "sweep", "--help")
+
+
 def test_the_shell_completes_options_and_names(records):
     make_study()
     assert complete(["sweep", "show", "t"]) == ["toy"]
@@ -174,5 +221,31 @@ def test_a_sweep_trains_and_continues(project, capsys):
     assert len(list(Path("records/train").iterdir())) == 4
     assert main(["sweep", "train.toml", *quick]) == 0
     assert len(list(Path("records/train").iterdir())) == 4
+    small = ["--grid", "model.hidden=4", "--grid", "optim.lr=0.01", "--name", "small"]
+    assert main(["sweep", "train.toml", *quick, *small]) == 0
+    assert "the space has only 1 point, fewer than trials = 2" in capsys.readouterr().out
     assert main(["sweep", "train.toml", *quick, "--grid", "model.hidden=4,8"]) == 2
     assert "the sweep 'train' already exists, with another space" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_with_an_edited_config_has_no_value(project, capsys, monkeypatch):
+    path, words = Path("train.toml"), ["sweep", "train.toml", "--grid", "model.hidden=4", "--device", "-1"]
+    original = path.read_text().replace("epochs = 12", "epochs = 2")
+    path.write_text(original)
+    with monkeypatch.context() as patch:
+        patch.setattr("alchemy.sweep.controller.Controller.run", lambda self: self.advance())  # interrupted
+        main(words)
+    path.write_text(original.replace("epochs = 2", "epochs = 1"))
+    assert main(["queue", "start", "--until-empty", "--device", "-1"]) == 0
+    path.write_text(original)
+    assert main(words) == 1
+    assert "was run with another config; --retry-failed runs it again" in capsys.readouterr().out
+    assert main([*words, "--retry-failed"]) == 0
+    assert len(list(Path("records/train").iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_a_config_may_contain_the_time(project, capsys):
+    words = ["--set", "sched.epochs=1", "--set", 'tag={dyn="time", format="%f"}', "--device", "-1"]
+    assert main(["sweep", "train.toml", "--grid", "model.hidden=4,8", *words]) == 0

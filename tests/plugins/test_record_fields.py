@@ -38,6 +38,7 @@ def test_runs_that_differ_only_in_seed_or_folder_have_one_hash() -> None:
     assert hash_of(seed=3) == hash_of(seed=4) == same
     assert hash_of(plugins=[FILES | {"log_dir": "b"}, SEEDING | {"seed": 6}]) == same
     assert hash_of(plugins=[FILES | {"level": "INFO"}, SEEDING]) != same
+    assert hash_of(sweep={"trials": 3}) == same  # a run does not read it
     assert hash_of(optim={"lr": 0.2}) != same
     assert hash_of(optim={"lr": 0.1, "seed": 1}) != same  # not the seed of the run
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.queue import NewEntry, Queue, Slots, stop_entry
+from alchemy.queue import NewEntry, Queue, Slots, Worker, stop_entry
 from alchemy.sweep.controller import Controller, MetricMissing
-from alchemy.sweep.study import open_study
+from alchemy.sweep.study import find_study, open_study
 from tests.queue.commands import wait_until
 from tests.sweep.trivial import SPACE, command, ledger, loss, make_plan, make_settings, sweep
 
@@ -208,6 +208,15 @@ def test_the_copy_for_optuna_is_rebuilt(damage):
     }
 
 
+def test_a_retried_point_has_one_trial_in_the_copy_for_optuna():
+    optuna = pytest.importorskip("optuna")
+    sweep(make_settings(trials=3), command(fail_at_two))
+    sweep(make_settings(trials=3), retry=True)
+    backend = optuna.storages.journal.JournalFileBackend(".alchemy/sweeps/toy/optuna.log")
+    copy = optuna.load_study(study_name="toy", storage=optuna.storages.JournalStorage(backend))
+    assert sorted(trial.user_attrs["point"] for trial in copy.trials) == [0, 1, 2]
+
+
 def test_a_full_disk_is_one_clear_line(monkeypatch):
     def full(*words):
         raise OSError(28, "No space left on device")
@@ -230,6 +239,45 @@ def test_a_cut_off_line_is_skipped():
     assert [trial.state for trial in study.trials] == ["done"] * 3
     assert ledger() == EVERY[:3]
     assert json.loads(path.read_bytes().splitlines()[-1])["event"] == "done"
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_damaged_point_keeps_its_runs_and_the_other_points(number):
+    sweep(make_settings(trials=3))
+    path = Path(".alchemy/sweeps/toy/points.jsonl")
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join("damaged\n" if f'"asked", "point": {number}' in row else row for row in rows))
+    assert (len(find_study("toy").trials), find_study("toy").lost) == (2, 1)
+    study = sweep(make_settings(trials=3))
+    assert [trial.state for trial in study.trials] == ["done"] * 3
+    assert find_study("toy").trials == study.trials
+    assert ledger() == EVERY[:3]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_runs_of_another_point_are_not_taken_for_a_damaged_one(killed):
+    sweep(make_settings(trials=1))
+    Path(".alchemy/sweeps/toy/points.jsonl").write_text("")
+    if killed:
+        with open_study(make_plan(make_settings(trials=1))) as study:
+            study.ask({"a": 3, "b": "x"})
+    study = sweep(make_settings(method="random", trials=1, seed=1))
+    assert study.trials[0].point != {"a": 1, "b": "x"}
+    assert len(ledger()) == 2
+
+
+def test_a_seed_that_has_ended_may_leave_the_queue():
+    settings = make_settings(seeds=[1, 2], trials=1)
+    with open_study(make_plan(settings)) as study:
+        controller = Controller(study, settings, Queue(), command(loss), Slots(1))
+        controller.advance()
+        with Worker(Queue(), Slots(1)) as worker:
+            while not any(entry.state == "done" for entry in Queue().list()):
+                worker.step(0.05)
+            controller.advance()
+            stop_entry(Queue(), next(entry.id for entry in Queue().list() if entry.state == "done"), then="removed")
+    assert sweep(settings).trials[0].values == {"1": 2.01, "2": 2.02}
+    assert ledger() == ["1-x-1", "1-x-2"]
 
 
 def test_a_space_of_one_point_has_a_sweep():

@@ -1,12 +1,14 @@
 """Spaces, points and conditions."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from alchemy.config.tree import Document, Table
 from alchemy.errors import Problem
+from alchemy.sweep.proposers import propose
 from alchemy.sweep.read_space import SpaceReader, sort_dimensions
-from alchemy.sweep.space import Choice, Range, Space
+from alchemy.sweep.space import Choice, Point, Range, Space
 from alchemy.sweep.study import describe_dimension
 from tests.sweep.spaces import spaces
 
@@ -30,6 +32,16 @@ def test_every_value_is_probed_where_its_condition_holds():
         {"depth": 4, "dropout": 0.0},
         {"depth": 4, "dropout": 0.5},
     ]
+
+
+@pytest.mark.parametrize("method", ["random", "annealing", "hill_climbing", "tpe", "cmaes"])
+def test_a_long_range_is_never_listed(method):
+    space = Space((Choice("a", range(10**12)), Choice("b", range(0, 10**15, 7))))
+    history: list[tuple[Point, float | None]] = []
+    for value in range(20):
+        point = propose(method, space, 0, history, 20)
+        assert point is not None and space.contains(point)
+        history.append((point, float(value)))
 
 
 @given(spaces(), st.lists(st.floats(0, 1), min_size=5, max_size=5))

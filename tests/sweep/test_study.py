@@ -1,6 +1,7 @@
 """The files of a sweep, and two sweeps of one name."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,44 @@ def test_a_damaged_study_is_reported():
         pass
     (study.folder / "study.json").write_text("{")
     with pytest.raises(AlchemyError, match=r"toy/study.json cannot be read: .*; remove the folder"):
+        find_study("toy")
+
+
+def make_unreadable(path, kind):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if kind == "fifo" else path.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_points_that_are_not_a_file_are_reported(kind):
+    with open_study(make_plan(make_settings())) as study:
+        make_unreadable(study.folder / "points.jsonl", kind)
+    with pytest.raises(AlchemyError, match=r"toy/points.jsonl cannot be read: it is not a file; remove the folder"):
+        find_study("toy")
+
+
+@pytest.mark.parametrize("result", [{"value": "abc"}, {"values": [1]}, {"records": "r"}, {"reason": 1}])
+def test_a_result_of_another_type_is_reported(result):
+    with open_study(make_plan(make_settings())) as study:
+        study.settle(study.ask({"a": 1, "b": "x"}), "done", **result)
+    with pytest.raises(AlchemyError, match=r"toy/points.jsonl:2 is damaged; remove the line"):
+        find_study("toy")
+
+
+def test_a_point_outside_the_space_is_reported():
+    with open_study(make_plan(make_settings())) as study:
+        study.ask({"a": 4, "b": "x"})
+    with pytest.raises(AlchemyError, match=r"points.jsonl is damaged: point 0 is not in the space"):
+        find_study("toy")
+
+
+@pytest.mark.parametrize("field", [{"space": [1]}, {"seeds": 3}, {"trials": "x"}])
+def test_a_setting_of_another_type_is_reported(field):
+    with open_study(make_plan(make_settings())) as study:
+        pass
+    path = study.folder / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | field))
+    with pytest.raises(AlchemyError, match=rf"study.json cannot be read: its {next(iter(field))} is"):
         find_study("toy")
 
 
