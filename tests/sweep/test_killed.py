@@ -78,7 +78,7 @@ KILLS = st.lists(st.tuples(st.floats(0.1, 1.3), st.booleans()), min_size=1, max_
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @given(kills=KILLS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_sweep_that_is_killed_at_any_moment_ends_the_same(kills, tmp_path_factory, monkeypatch):
     monkeypatch.chdir(tmp_path_factory.mktemp("history"))
     for pause, everything in kills:
