@@ -27,7 +27,8 @@ class RecordMirror:
     """Copies of records in a project.
 
     A record appears once it has been copied completely. Afterwards, its files and its checkpoints are replaced one by
-    one, the checkpoints first: as after a kill, metrics may be ahead of the latest checkpoint, but never behind it.
+    one. Checkpoints are fetched before the other files and put into place after them: wherever the machine is lost,
+    metrics and ledger may be ahead of the latest checkpoint, as after a kill, but never behind it.
     """
 
     def __init__(self, source: Source, project: Path, on_new: Callable[[Path], object]) -> None:
@@ -45,9 +46,16 @@ class RecordMirror:
         if is_new:
             shutil.rmtree(target, ignore_errors=True)
             copied.clear()
-        for unit in sorted(units, key=lambda unit: not unit.startswith(CHECKPOINTS)):
-            if copied.get(unit) != units[unit] and self._fetch(record, units[unit], target, unit):
+        changed = [unit for unit in units if copied.get(unit) != units[unit]]
+        checkpoints = [unit for unit in changed if unit.startswith(CHECKPOINTS)]
+        fetched = [unit for unit in checkpoints if self._fetch(record, units[unit], target, unit)]
+        for unit in [unit for unit in changed if unit not in checkpoints]:
+            if self._fetch(record, units[unit], target, unit):
+                _place(target, unit)
                 copied[unit] = units[unit]
+        for unit in fetched:
+            _place(target, unit)
+            copied[unit] = units[unit]
         for unit in [unit for unit in copied if unit not in units]:
             _remove(target / unit)
             del copied[unit]
@@ -56,8 +64,8 @@ class RecordMirror:
             self._on_new(home)
 
     def _fetch(self, record: str, files: Files, target: Path, unit: str) -> bool:
-        """Copy a file or a checkpoint and put it into place; return False if it was removed in the meantime."""
-        stage = (target / unit).with_name(f".{Path(unit).name}.incoming")
+        """Copy a file or a checkpoint next to its place; return False if it was removed in the meantime."""
+        stage = _stage(target, unit)
         _remove(stage)
         for name in files:
             path = stage if name == unit else stage / Path(name).relative_to(unit)
@@ -68,10 +76,18 @@ class RecordMirror:
             if data is None:
                 _remove(stage)
                 return False
-        if stage.is_dir():
-            _remove(target / unit)
-        os.replace(stage, target / unit)
         return True
+
+
+def _stage(target: Path, unit: str) -> Path:
+    return (target / unit).with_name(f".{Path(unit).name}.incoming")
+
+
+def _place(target: Path, unit: str) -> None:
+    stage = _stage(target, unit)
+    if stage.is_dir():
+        _remove(target / unit)
+    os.replace(stage, target / unit)
 
 
 def _group(files: Files) -> dict[str, Files]:

@@ -94,3 +94,25 @@ def test_removed_checkpoints_are_removed_at_home(machine, home):
     put(machine, "state/u4/model", "more")
     mirror.sync()
     assert [path.name for path in (home / "records/a/state").iterdir()] == ["u4"]
+
+
+def test_a_machine_that_is_lost_while_it_is_copied_leaves_no_checkpoint_without_its_metrics(machine, home):
+    mirror = RecordMirror(machine, home, print)
+    mirror.sync()
+    put(machine, "state/u2/model", "weights")
+    put(machine, "metrics.jsonl", "1\n2\n")
+    read = machine.read
+
+    def fail(name, offset):
+        if name.endswith("metrics.jsonl"):
+            raise ConnectionError("the machine is gone")
+        return read(name, offset)
+
+    machine.read = fail
+    with pytest.raises(ConnectionError, match="the machine is gone"):
+        mirror.sync()
+    assert not (home / "records/a/state/u2").exists() and (home / "records/a/metrics.jsonl").read_text() == "1\n"
+    machine.read = read
+    mirror.sync()
+    assert (home / "records/a/state/u2/model").read_text() == "weights"
+    assert (home / "records/a/metrics.jsonl").read_text() == "1\n2\n"
