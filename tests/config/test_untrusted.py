@@ -228,7 +228,7 @@ KNOWN = {
     "the caller": """data/import_named.py:_resolve data/import_named.py:import_function model.py:from_registry
         registry.py:_import registry.py:from_registry task.py:from_registry""",
     "constants": """cli/options.py:load_command export/exporter.py:find_exporter optional_packages.py:import_package
-        lazy.py:fetch lazy.py:lazy model.py:backward records/__init__.py:__call__
+        lazy.py:fetch lazy.py:lazy model.py:backward queue/executor.py:find_executor records/__init__.py:__call__
         pipeline/__init__.py:__getattr__ sched/base.py:_add_capture text/base.py:_import_path""",
     "no import": "config/load.py:_prepare",  # another function of that name
 }
