@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from alchemy.cluster.ray_node import CHUNK, Files, NodeProcess, Place
+from alchemy.cluster.ray_node import CHUNK, Files, NodeAddress, NodeProcess
 from alchemy.cluster.record_mirror import RecordMirror
 from alchemy.cluster.travel import is_portable, list_excluded
 from alchemy.errors import AlchemyError, printable
@@ -82,7 +82,7 @@ class Driver:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._is_stopped = True
 
-    def _start_actors(self) -> list[Place]:
+    def _start_actors(self) -> list[NodeAddress]:
         """Start the actors, as soon as the cluster has room for them."""
         takes = self._choose_resources()
         strategy: Any = "DEFAULT"
@@ -95,7 +95,7 @@ class Driver:
         while self._ray.wait(waiting, num_returns=len(waiting), timeout=POLL)[1]:
             if self._is_stopped:
                 sys.exit(128 + signal.SIGTERM)
-        return [Place(*place) for place in self._ray.get(waiting)]
+        return [NodeAddress(*place) for place in self._ray.get(waiting)]
 
     def _choose_resources(self) -> dict[str, float]:
         """Return what each process takes; raise an error if no node has as much."""
@@ -114,7 +114,7 @@ class Driver:
                 raise AlchemyError(f"{what}: at most {most:g} {name} on a node, {total:g} in total")
         return takes
 
-    def _start_elsewhere(self) -> list[Place]:
+    def _start_elsewhere(self) -> list[NodeAddress]:
         """Connect again and let the project travel: not every node sees this folder."""
         excluded = list_excluded(Path(self._entry.cwd))
         self._call("clean")
@@ -125,7 +125,7 @@ class Driver:
         self._call("copy_project")
         return places
 
-    def _start_command(self, places: list[Place]) -> RecordMirror | None:
+    def _start_command(self, places: list[NodeAddress]) -> RecordMirror | None:
         """Start the command in all processes; return a mirror of its records, unless they are written here."""
         argv, cwd, records, mirror = self._argv, self._entry.cwd, str(self._records), None
         env = {"OMP_NUM_THREADS": str(int(self._entry.options.get("cpus", 1)) or 1), **self._entry.env}

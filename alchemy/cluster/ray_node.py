@@ -20,7 +20,7 @@ CHUNK = 16 * 2**20  # bytes that are sent at once
 Files = dict[str, tuple[int, int]]  # name in a record -> size and time of the last change
 
 
-class Place(NamedTuple):
+class NodeAddress(NamedTuple):
     """Where a process of a run is going to be."""
 
     host: str
@@ -38,12 +38,12 @@ class NodeProcess:
         self._project = self._folder / "project"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def find_place(self) -> Place:
+    def find_place(self) -> NodeAddress:
         import ray
 
         with socket.socket() as probe:
             probe.bind(("", 0))
-            return Place(socket.gethostname(), ray.util.get_node_ip_address(), probe.getsockname()[1])
+            return NodeAddress(socket.gethostname(), ray.util.get_node_ip_address(), probe.getsockname()[1])
 
     def sees(self, marker: str) -> bool:
         return os.path.exists(marker)

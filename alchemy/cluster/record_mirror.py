@@ -13,7 +13,7 @@ from alchemy.cluster.ray_node import Files
 CHECKPOINTS = "state"
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """The machine on which a run writes its records."""
 
     def list_files(self) -> dict[str, Files]:
@@ -31,7 +31,7 @@ class RecordMirror:
     metrics and ledger may be ahead of the latest checkpoint, as after a kill, but never behind it.
     """
 
-    def __init__(self, source: Source, project: Path, on_new: Callable[[Path], object]) -> None:
+    def __init__(self, source: RecordSource, project: Path, on_new: Callable[[Path], object]) -> None:
         self._source, self._project, self._on_new = source, project, on_new
         self._copied: dict[str, dict[str, Files]] = {}  # record -> unit -> its files
 

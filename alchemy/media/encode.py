@@ -77,7 +77,7 @@ def encode_text(text: str, chars: int) -> Encoded:
 
 
 def encode_table(columns: Sequence[str], rows: Sequence[Sequence[object]], total: int) -> Encoded:
-    content = {"columns": [to_cell(name) for name in columns], "rows": rows, "cut": total > len(rows)}
+    content = {"columns": [to_scalar(name) for name in columns], "rows": rows, "cut": total > len(rows)}
     return _json(content, {"rows": total, "columns": len(columns)})
 
 
@@ -162,7 +162,7 @@ def _widen(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def to_cell(value: object) -> object:
+def to_scalar(value: object) -> object:
     """Return a value as a JSON scalar."""
     if is_tensor(value) or isinstance(value, np.ndarray | np.generic):
         value = value.tolist()

@@ -58,7 +58,7 @@ def _prepare_text(text: object) -> Prepared:
 
 def _prepare_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Prepared:
     reading = iter(rows)
-    kept = [list(map(encode.to_cell, row)) for row in itertools.islice(reading, encode.MAX_ROWS)]
+    kept = [list(map(encode.to_scalar, row)) for row in itertools.islice(reading, encode.MAX_ROWS)]
     total = len(kept) + sum(1 for _ in reading)
     wrong = next((row for row in kept if len(row) != len(columns)), None)
     if wrong is not None:

@@ -92,7 +92,7 @@ def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
     if has_running_record(records):
         return None
     info = try_read_info(records[-1]) if records else {}
-    reason = end.reason or find_cause(queue, entry, end.exit_code, info)
+    reason = end.reason or explain_failure(queue, entry, end.exit_code, info)
     end = end._replace(finished=plan_command(entry, records) is None, reason=reason)
     return queue.update(entry.id, lambda entry: conclude(entry, end, number, again=again))
 
@@ -149,7 +149,7 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
     return FAILED, WAITING
 
 
-def find_cause(queue: Queue, entry: Entry, code: int | None, info: Mapping[str, Any]) -> str:
+def explain_failure(queue: Queue, entry: Entry, code: int | None, info: Mapping[str, Any]) -> str:
     """Return the cause of a failure: the reason in the record, or else the exit code and a line of the log."""
     if info.get("status") == "failed" and info.get("reason"):
         return str(info["reason"])

@@ -16,7 +16,7 @@ from alchemy.queue.entry import Entry, Needs
 CPU = "cpu"
 
 
-class Memory(NamedTuple):
+class GpuMemory(NamedTuple):
     """The memory of a GPU in MB."""
 
     free: float
@@ -33,7 +33,7 @@ class Slots:
         self,
         count: int = 1,
         gpus: Sequence[str] = (),
-        read_memory: Callable[[str], Memory | None] | None = None,
+        read_memory: Callable[[str], GpuMemory | None] | None = None,
         name: str = CPU,  # of the place of runs without a GPU; a cluster, for example
     ) -> None:
         self.count, self.gpus, self.name = count, tuple(gpus), name
@@ -99,14 +99,14 @@ def find_gpus() -> list[str]:
     return []
 
 
-def read_nvml(gpu: str) -> Memory | None:
+def read_nvml(gpu: str) -> GpuMemory | None:
     """Return the memory of a GPU, or None without NVML."""
     with contextlib.suppress(Exception):
         nvml = _nvml()
         by_number = nvml.nvmlDeviceGetHandleByIndex
         handle = by_number(int(gpu)) if gpu.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(gpu)
         info = nvml.nvmlDeviceGetMemoryInfo(handle)
-        return Memory(info.free / 2**20, info.total / 2**20)
+        return GpuMemory(info.free / 2**20, info.total / 2**20)
     return None
 
 

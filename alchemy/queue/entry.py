@@ -89,7 +89,7 @@ def is_kept(name: str) -> bool:
     return name in ENV_NAMES or (name.startswith(ENV_PREFIXES) and not name.startswith("ALCHEMY_QUEUE_"))
 
 
-def to_json(entry: Entry) -> dict[str, Any]:
+def serialize_entry(entry: Entry) -> dict[str, Any]:
     return {"format": FORMAT, **asdict(entry)}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from alchemy.errors import AlchemyError
 from alchemy.files import home, read_table, write_atomic, write_json
-from alchemy.queue.entry import REMOVED, Entry, NewEntry, parse_entry, to_json
+from alchemy.queue.entry import REMOVED, Entry, NewEntry, parse_entry, serialize_entry
 from alchemy.queue.locked_file import lock
 from alchemy.records.status import now
 
@@ -63,7 +63,7 @@ class Queue:
                 for id, spec in enumerate(specs, first):
                     values = {**asdict(spec), "needs": spec.needs}
                     added.append(Entry(**values, id=id, added=now(), position=float(id)))
-                    write_json(self.path(id), to_json(added[-1]))
+                    write_json(self.path(id), serialize_entry(added[-1]))
             except BaseException:
                 for entry in added:
                     self.path(entry.id).unlink(missing_ok=True)
@@ -106,7 +106,7 @@ class Queue:
                     with contextlib.suppress(OSError):  # a folder, for example, which is not ours
                         self.path(id, suffix).unlink()
             elif after != before:
-                write_json(self.path(id), to_json(after))
+                write_json(self.path(id), serialize_entry(after))
         return after
 
     def find_position(self, id: int, before: int) -> float:

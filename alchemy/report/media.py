@@ -24,8 +24,9 @@ class FrameSeries(NamedTuple):
 def collect_media(folders: Sequence[Sequence[Path]], budget: int) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the media of each group of `folders`, in at most `budget` bytes, and notes on what was left out."""
     series = _list_series(folders)
-    embeddings = [key for key in series if key[0] == "embedding"]
-    names = format_names([name for _, name in embeddings if series.pop(("embedding", name))], 4)
+    embeddings = [name for kind, name in series if kind == "embedding"]
+    series = {key: each for key, each in series.items() if key[0] != "embedding"}
+    names = format_names(embeddings, 4)
     notes = [f"embeddings are not shown, open them in TensorBoard: {names}"] if embeddings else []
     if len(series) > MOST_SERIES:
         notes.append(f"{len(series) - MOST_SERIES} of {len(series)} names of media are not shown")

@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.cli.new import project
+from tests.demo_project import open_demo
 
 
 @pytest.fixture
 def demo(tmp_path, monkeypatch):
-    for name, text in project("demo").items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    return tmp_path
+    return open_demo(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from alchemy.queue import Attempt, Entry, Needs, Slots, devices
-from alchemy.queue.devices import Memory, find_gpus, read_nvml
+from alchemy.queue.devices import GpuMemory, find_gpus, read_nvml
 from tests.queue.commands import add, work
 
 
@@ -40,7 +40,7 @@ def test_the_cpu_has_slots_of_its_own():
 
 
 def test_memory_that_a_run_has_not_allocated_yet_counts():
-    slots = Slots(2, ["0"], read_memory=lambda gpu: Memory(free=16000, total=16000))
+    slots = Slots(2, ["0"], read_memory=lambda gpu: GpuMemory(free=16000, total=16000))
     assert slots.place(Needs(memory_mb=10000), [running("0", memory_mb=4000)]) == ("0",)
     assert slots.place(Needs(memory_mb=10000), [running("0", memory_mb=8000)]) == ()
 
@@ -51,8 +51,8 @@ def test_memory_that_a_run_has_not_allocated_yet_counts():
         (Needs(devices=3), ["0", "1"], None, "needs 3 GPUs, but there are 2"),
         (Needs(memory_mb=9), [], None, "needs 9 MB of GPU memory, but there is no GPU"),
         (Needs(memory_mb=9), ["0"], None, "needs to measure GPU memory: pip install 'alchemy[gpu]'"),
-        (Needs(memory_mb=9), ["0"], Memory(1, 8), "needs 9 MB of GPU memory, but a GPU has 8 MB"),
-        (Needs(memory_mb=8), ["0"], Memory(1, 8), ""),
+        (Needs(memory_mb=9), ["0"], GpuMemory(1, 8), "needs 9 MB of GPU memory, but a GPU has 8 MB"),
+        (Needs(memory_mb=8), ["0"], GpuMemory(1, 8), ""),
         (Needs(devices=0), ["0"], None, ""),
     ],
 )
@@ -86,7 +86,7 @@ def test_nvml_counts_gpus_and_measures_their_memory(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "_nvml", devices._nvml.__wrapped__)
     assert find_gpus() == ["0", "1"]
-    assert [read_nvml(name) for name in ("1", "GPU-8d")] == [Memory(1, 9), Memory(7, 9)]
+    assert [read_nvml(name) for name in ("1", "GPU-8d")] == [GpuMemory(1, 9), GpuMemory(7, 9)]
 
 
 def test_gpus_are_found_without_torch(monkeypatch):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.cli.new import project
 from alchemy.queue import Queue
 from alchemy.records.metrics_file import comparable
 from alchemy.records.status import status_of
+from tests.demo_project import open_demo
 from tests.queue.commands import wait_until
 from tests.queue.worker_process import WorkerProcess
 
@@ -26,12 +26,7 @@ def alchemy(*words):
 
 @pytest.fixture
 def demo(tmp_path, monkeypatch):
-    for name, text in project("demo").items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path
+    return open_demo(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
