@@ -183,13 +183,16 @@ def describe_difference(
     )
     if test.mean == 0 and test.error == 0:
         return f"{a} and {b} have the same {metric} ({over})"
+    better, worse = (b, a) if (test.mean < 0) == lower else (a, b)
+    if test.error <= 1e-9 * abs(test.mean):  # equal up to rounding: scores of few samples take few values
+        ahead = f"{better} is ahead of {worse} on {metric} by {_brief(abs(test.mean))} with every seed"
+        return f"{ahead}, but no statement is possible without any spread ({over}); run more seeds"
     low, high = (test.low, test.high) if test.mean > 0 or test.p >= 1 - confidence else (-test.high, -test.low)
     interval = f"{confidence * 100:g} % interval {_brief(low)} .. {_brief(high)}"
     evidence = f"(standard error {_brief(test.error)}, {interval}, p {_format_p(test.p)}, {over})"
     if test.p >= 1 - confidence:
         what = f"{b} - {a} = {_signed(test.mean)} {evidence} is within the noise of the seeds"
         return f"no clear difference between {a} and {b} on {metric}: {what}"
-    better, worse = (b, a) if (test.mean < 0) == lower else (a, b)
     return f"{better} is better than {worse} on {metric} by {_brief(abs(test.mean))} {evidence}"
 
 

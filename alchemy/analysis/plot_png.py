@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alchemy.analysis.axes import pad
 from alchemy.analysis.plot_svg import LIGHT, MARKED
@@ -53,11 +53,19 @@ def draw_panel(axes: Axes, panel: Panel, plot: Plot) -> None:
         axes.plot(line.xs, line.ys, style, color=color, linewidth=1.4, marker=marker, label=printable(line.label))
     texts = [axes.set_title(printable(panel.title), loc="left", fontsize=10), axes.set_xlabel(plot.x_label)]
     if any(math.isfinite(y) for line in panel.lines for y in line.ys):
-        texts += axes.legend(fontsize=8).get_texts()
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if panel.labels else {}
+        texts += axes.legend(fontsize=8, **beside).get_texts()
     for text in texts:  # a label is text, even if it contains a $
         text.set_parse_math(False)
     axes.grid(alpha=0.3)
     x_axis, _ = plot.axes(panel)
     axes.set_xlim(*pad(x_axis)[:2])
+    for x, y, label in panel.labels:
+        side, anchor = (-4, "right") if x == panel.ticks[-1][0] else (4, "left")
+        box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5}
+        options: dict[str, Any] = {"fontsize": 8, "va": "center", "bbox": box, "parse_math": False}
+        axes.annotate(printable(label), (x, y), (side, 0), textcoords="offset points", ha=anchor, **options)
+    if panel.labels:
+        axes.set_yticks([])
     if panel.ticks:
         axes.set_xticks([place for place, _ in panel.ticks], [printable(text) for _, text in panel.ticks])

@@ -46,6 +46,7 @@ def _style() -> str:
 
 def _palette(colors: Sequence[str], *, page: str, text: str, grid: str) -> str:
     rules = [f".page{{fill:{page}}}text{{fill:{text}}}.grid{{stroke:{grid}}}"]
+    rules += [f".label{{stroke:{page};stroke-width:3px;paint-order:stroke}}"]
     rules += [f".s{place}{{stroke:{color}}}.f{place}{{fill:{color}}}" for place, color in enumerate(colors)]
     return "".join(rules)
 
@@ -54,10 +55,14 @@ def _draw_panel(panel: Panel, plot: Plot) -> Iterator[str]:
     x_axis, y_axis = map(pad, plot.axes(panel))
     place = _Area(x_axis, y_axis)
     yield f'<text x="{LEFT}" y="18" font-weight="bold">{escape_text(panel.title)}</text>\n'
-    yield from _draw_grid(place, panel.ticks)
+    yield from _draw_grid(place, panel)
     yield f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape_text(plot.x_label)}</text>\n'
     for number, line in reversed(list(enumerate(panel.lines))):
         yield from _draw_line(line, number, place)
+    for x, y, text in panel.labels:
+        side, anchor = (-6, "end") if x == panel.ticks[-1][0] else (6, "start")
+        at = f'x="{_number(place.x(x) + side)}" y="{_number(place.y(y))}" dy="4" text-anchor="{anchor}"'
+        yield f'<text class="label" {at}>{escape_text(text)}</text>\n'
     for number, line in enumerate(panel.lines):
         y = HEIGHT + ROW * number + 10
         yield f'<path class="line {_classes(number)}" d="M{LEFT} {y - 4}h24"/>\n'
@@ -87,14 +92,14 @@ class _Area:
         return [part for part in found if part]
 
 
-def _draw_grid(area: _Area, labels: Sequence[tuple[float, str]]) -> Iterator[str]:
-    ticks = find_ticks(area.y_axis, 5)
+def _draw_grid(area: _Area, panel: Panel) -> Iterator[str]:
+    ticks = find_ticks(area.y_axis, 5) if not panel.labels else []
     for tick, text in zip(ticks, format_ticks(ticks), strict=True):
         y = _number(area.y(tick))
         yield f'<path class="grid" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
         yield f'<text x="{LEFT - 8}" y="{y}" dy="4" text-anchor="end">{text}</text>\n'
     ticks = find_ticks(area.x_axis, 8)
-    for tick, text in labels or zip(ticks, format_ticks(ticks), strict=True):
+    for tick, text in panel.ticks or zip(ticks, format_ticks(ticks), strict=True):
         x = _number(area.x(tick))
         yield f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>'
         yield f'<text x="{x}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{escape_text(text)}</text>\n'

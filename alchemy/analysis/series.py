@@ -45,11 +45,15 @@ class PlotLine:
 
 @dataclass
 class Panel:
-    """Curves with the same axes. The x-axis has numbers, or `ticks`: places with their labels."""
+    """Curves with the same axes. The x-axis has numbers, or `ticks`: places with their labels.
+
+    In a picture, `labels` are texts at points `(x, y)`, instead of the numbers of the y-axis.
+    """
 
     title: str
     lines: list[PlotLine]
     ticks: list[tuple[float, str]] = field(default_factory=list)
+    labels: list[tuple[float, float, str]] = field(default_factory=list)
 
 
 @dataclass

@@ -34,13 +34,20 @@ def compare(*arguments: str, **options: object) -> GroupComparison:
 
 def test_a_clear_difference_over_matching_seeds(project: Path) -> None:
     write_group(project, 0.1, {1: 0.80, 2: 0.82, 3: 0.78})
-    write_group(project, 0.2, {3: 0.81, 2: 0.85, 1: 0.83})
+    write_group(project, 0.2, {3: 0.81, 2: 0.85, 1: 0.8301}, sweep={"optim": {"lr": [0.1, 0.2]}})
     found = compare()
-    assert found.config == {"optim.lr": ["0.1", "0.2"]}
+    assert found.config == {"optim.lr": ["0.1", "0.2"]}  # the values of a sweep are not those of the run
     (verdict,) = found.verdicts
     assert verdict.startswith("B is better than A on dev/f1 by 0.03 (standard error ")
     assert verdict.endswith("p < 0.0001, paired over 3 seeds)")
     assert not found.notes
+
+
+def test_equal_differences_are_no_evidence(project: Path) -> None:
+    write_group(project, 0.1, {1: 0.80, 2: 0.82})
+    write_group(project, 0.2, {1: 0.83, 2: 0.85})
+    (verdict,) = compare().verdicts
+    assert verdict.startswith("B is ahead of A on dev/f1 by 0.03 with every seed, but no statement is possible")
 
 
 def test_other_seeds_are_compared_with_welch_and_noise_is_called_noise(project: Path) -> None:

@@ -69,7 +69,7 @@ def test_seeds_become_groups_with_numbers_curves_and_differences(
         {"text": "0.305", "small": " ± 0.0071", "best": False},
         {"text": "0.325", "small": " ± 0.0071", "best": True},
     ]
-    assert "B is better than A on dev/f1 by 0.02" in verdicts["value"][0]
+    assert "B is ahead of A on dev/f1 by 0.02 with every seed" in verdicts["value"][0]
     panel = page["curves"][0]
     assert panel["title"] == "dev/f1" and [line["label"] for line in panel["lines"]] == ["A", "B"]
     assert panel["lines"][0]["xs"] == [1, 1, 1] and panel["lines"][0]["runs"] == 2
