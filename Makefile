@@ -27,6 +27,10 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.torch
 	$(BIN)/pip install -q -e '.[dev]'
 	@touch $@
 
+$(VENV)/.ray: pyproject.toml $(VENV)/.dev
+	$(BIN)/pip install -q -e '.[ray]'
+	@touch $@
+
 # without alchemy itself, whose dependencies include torch: the site is made from source
 SITE = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["site"])')
 $(VENV)/.site: pyproject.toml constraints.txt | $(BIN)/python
@@ -50,7 +54,7 @@ check: $(VENV)/.dev  ## ruff, mypy, import-linter
 test: check  ## all checks and the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest
 
-test-all: check  ## the slow tests too, with coverage: report in build/coverage
+test-all: check $(VENV)/.ray  ## the slow tests too, also those on a Ray cluster, with coverage: report in build/coverage
 	@rm -rf build/coverage
 	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -m ''; code=$$?; $(MAKE) --no-print-directory coverage; exit $$code
 

@@ -117,7 +117,9 @@ class FailedRun(RunResult, Exception):
     @classmethod
     def lost(cls, cfg: Document, reason: LostJob) -> FailedRun:
         """Return the result of a run whose process died."""
-        result = cls.caused_by(RunFailed(f"the run of {cfg.path or 'a config'} was lost: {reason}"), cfg)
+        result = cls.caused_by(RunFailed(f"the run of {cfg.label or 'a config'} was lost: {reason}"), cfg)
+        if reason.exit_code is None:
+            result.reason = str(reason)
         if reason.signal is not None:
             result.status, result.signal = "stopped", reason.signal
         return result

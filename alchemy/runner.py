@@ -21,8 +21,9 @@ from alchemy.context import Run, find_run
 from alchemy.errors import AlchemyError, Refused, RunFailed
 from alchemy.launch.allocator import keep_memory
 from alchemy.launch.device import alloc
-from alchemy.launch.process_group import Sharing, first_failure, get_rank_info, local_device, open_group
+from alchemy.launch.process_group import Sharing, first_failure, local_device, open_group
 from alchemy.launch.project_imports import add_to_path, import_roots
+from alchemy.launch.ranks import get_rank_info
 from alchemy.launch.signals import handle_signals
 from alchemy.launch.worker_pool import LostJob, run_all
 from alchemy.legacy.adapt import adapt, build_updater
@@ -342,8 +343,7 @@ def run(
         kwargs |= {"resume_from": Path(resume_from), "allowed": tuple(allowed)}
     checked = [_check(cfg, user_dir, strict, raise_errors) for cfg in cfgs]
     good = [cfg for cfg in checked if isinstance(cfg, Document)]
-    devices = alloc(device, count=len(good))
-    job = run_task_fn or run_task
+    devices, job = alloc(device, count=len(good)), run_task_fn or run_task
     if len(cfgs) == 1 and not force_mp:
         outcomes = [job(cfg, devices[0], raise_errors=raise_errors, **kwargs) for cfg in good]
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alchemy.cli.derived_config import Derived, best_checkpoint, derive_prediction, derive_test, has_best
 from alchemy.cli.launch import start_runs
@@ -24,9 +24,7 @@ def check_after_training(verbs: Sequence[str], documents: Sequence[Document]) ->
             DERIVE[verb](document)
 
 
-def run_after_training(
-    verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any
-) -> dict[int, RunResult]:
+def run_after_training(verb: str, results: Sequence[RunResult], args: argparse.Namespace) -> dict[int, RunResult]:
     """Derive a config from each finished record and run it; return the results by training run index."""
     finished = {i: _record_of(result) for i, result in enumerate(results) if result.status == "finished"}
     records = {i: record for i, record in finished.items() if record is not None}
@@ -37,7 +35,7 @@ def run_after_training(
     if not documents:
         return {}
     args = argparse.Namespace(**{**vars(args), "desc": f"{verb} after training"})  # `parent` names the training run
-    return dict(zip(records, start_runs(documents, args, **more)))
+    return dict(zip(records, start_runs(documents, args)))
 
 
 def _record_of(result: RunResult) -> Path | None:

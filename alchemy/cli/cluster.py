@@ -25,12 +25,18 @@ class Cluster(NamedTuple):
 def add_cluster(parser: argparse.ArgumentParser, *, options: bool = True) -> None:
     """Add `--on`, and the options for the jobs of a cluster."""
     text = "run on a cluster: slurm, ray (started for this command), or ray://HOST:PORT"
-    parser.add_argument("--on", metavar="CLUSTER", help=text)
+    parser.add_argument("--on", type=_parse_name, metavar="CLUSTER", help=text)
     if options:
         text = "option of Slurm jobs, such as partition=gpu, time=MINUTES or gres=gpu:1; may be repeated"
         parser.add_argument("--slurm", action="append", default=[], metavar="KEY=VALUE", help=text)
         text = "what a process takes on a Ray cluster: cpus=N, gpus=N, or memory=GB; may be repeated"
         parser.add_argument("--ray", action="append", default=[], metavar="KEY=VALUE", help=text)
+
+
+def _parse_name(text: str) -> str:
+    if text in ("slurm", "ray") or text.startswith("ray://"):
+        return text
+    raise AlchemyError(f"--on {text}: unknown cluster", hint="use slurm, ray, or ray://HOST:PORT")
 
 
 def choose_cluster(args: argparse.Namespace) -> Cluster:
@@ -47,12 +53,10 @@ def choose_cluster(args: argparse.Namespace) -> Cluster:
         from alchemy.index.settings import load_settings
 
         return Cluster(args.on, parse_options(args.slurm, load_settings().slurm))
-    if args.on == "ray" or args.on.startswith("ray://"):
-        from alchemy.cluster import ray_cluster
+    from alchemy.cluster import ray_cluster
 
-        ray_cluster.check_cluster(args.on)
-        return Cluster(args.on, ray_cluster.parse_options(args.ray))
-    raise AlchemyError(f"--on {args.on}: unknown cluster", hint="use slurm, ray, or ray://HOST:PORT")
+    ray_cluster.check_cluster(args.on)
+    return Cluster(args.on, ray_cluster.parse_options(args.ray))
 
 
 def choose_cluster_slots(on: str | None, count: int | None, devices: Sequence[int] | None) -> Slots:
@@ -60,17 +64,17 @@ def choose_cluster_slots(on: str | None, count: int | None, devices: Sequence[in
     from alchemy.cli.queue_worker import choose_slots
     from alchemy.queue import Slots
 
-    if on is None:
-        return choose_slots(1 if count is None else count, devices)
-    if devices and devices != [-1]:
-        raise AlchemyError("--device and --on exclude each other: the cluster chooses the devices")
     if count is not None and count < 1:
         raise AlchemyError("--slots must be at least 1")
+    if on is None:
+        return choose_slots(count or 1, devices)
+    if devices and devices != [-1]:
+        raise AlchemyError("--device and --on exclude each other: the cluster chooses the devices")
     return Slots(count or JOBS, name=on)
 
 
 @contextlib.contextmanager
-def open_cluster(on: str | None, slots: Slots) -> Iterator[None]:
+def open_cluster(on: str | None) -> Iterator[None]:
     """Start a Ray cluster on this machine if that was chosen, and stop it at the end."""
     if on != "ray":
         yield
@@ -87,42 +91,38 @@ def run_on_cluster(commands: Sequence[tuple[str, ...]], needs: Needs, cluster: C
     from alchemy.cli.queue_entries import describe
     from alchemy.cli.queue_worker import print_event, run_worker
     from alchemy.errors import printable
-    from alchemy.queue import Event, NewEntry, Queue, Worker, WorkerExists
+    from alchemy.queue import Event, NewEntry, Queue, Worker
     from alchemy.records.status import now
 
-    queue, group, failed = Queue(), f"run:{now()}", []
+    queue, group = Queue(), f"run:{now()}"
     options: dict[str, Any] = {"on": cluster.on, "options": cluster.options, "group": group, "needs": needs}
     entries = queue.add([NewEntry(argv=argv, **options) for argv in commands])
     for entry in entries:
         print(printable(f"added {entry.id}: {describe(entry)}"))
     slots = choose_cluster_slots(cluster.on, None, None)
-    try:
-        if cluster.on != "slurm":
-            with open_cluster(cluster.on, slots):
-                return run_worker(queue, slots, until_empty=True, on=cluster.on, group=group)
+    if cluster.on != "slurm":
+        with open_cluster(cluster.on):
+            return run_worker(queue, slots, until_empty=True, on=cluster.on, group=group)
 
-        def report(event: Event) -> None:
-            if event.kind != "started":
-                failed.append(event)
-                print_event(queue, event)
+    def report(event: Event) -> None:
+        if event.kind != "started" and (event.entry is None or event.entry.group == group):
+            print_event(queue, event)
 
-        slots.count = len(entries) + sum(entry.on == "slurm" for entry in queue.list())
-        with Worker(queue, slots, group, report, on=cluster.on) as worker:
-            worker.step()  # submits them
-            worker.step(0)  # reports jobs that Slurm has refused
-    except WorkerExists as error:
-        print(f"{error}; it starts them")
-        return 0
+    slots.count = len(entries) + sum(entry.on == "slurm" for entry in queue.list())
+    with Worker(queue, slots, group, report, on=cluster.on, waits=True) as worker:
+        while any(entry.state == "waiting" for entry in queue.list(group)):
+            worker.step()  # submits them, or waits until another command has submitted its own
+        worker.step(0)  # reports jobs that Slurm has refused
     for entry in (entry for entry in queue.list(group) if entry.state == "running"):
         print(f"submitted {entry.id} as job {entry.attempts[-1].job}")
-    return 1 if failed else 0
+    return 1 if any(entry.state == "failed" for entry in queue.list(group)) else 0
 
 
 def settle_jobs(queue: Queue) -> None:
     """Update entries whose Slurm jobs have ended: there may be no worker that would do it."""
     from alchemy.queue.attempts import settle
 
-    with contextlib.suppress(AlchemyError):  # the folder may not be writable
+    with contextlib.suppress(AlchemyError, OSError):  # the folder may not be writable
         for entry in queue.list():
             if entry.state == "running" and entry.on == "slurm":
                 settle(queue, entry)

@@ -18,8 +18,6 @@ from alchemy.cli.options import Command, Parser, add_devices, add_json, print_js
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from alchemy.queue import Entry, Needs, Queue
 
 EXAMPLES = """examples:
@@ -174,7 +172,7 @@ def _choose_needs(args: argparse.Namespace) -> Needs:
 
 def _ls(args: argparse.Namespace, queue: Queue) -> int:
     from alchemy.cli.cluster import settle_jobs
-    from alchemy.cli.queue_entries import COLUMNS, print_missing_workers, to_cells, to_row
+    from alchemy.cli.queue_entries import build_table, print_missing_workers, to_row
     from alchemy.cli.table_format import print_table
     from alchemy.queue.worker import find_worker
 
@@ -184,12 +182,13 @@ def _ls(args: argparse.Namespace, queue: Queue) -> int:
         print(f"warning: ignoring the damaged entry {queue.folder / name}: {printable(problem)}", file=sys.stderr)
     done = [entry for entry in entries.values() if entry.state == "done"]
     shown = [entry for entry in entries.values() if args.all or entry.state != "done"]
-    rows = [to_row(queue, entry, entries, bool(find_worker(queue))) for entry in shown]
+    has_worker = bool(find_worker(queue))
+    rows = [to_row(queue, entry, entries, has_worker) for entry in shown]
     if args.json:
         print_json(rows)
         return 0
     if rows:
-        print_table(COLUMNS, [to_cells(row) for row in rows], wide={"run", "cause"})
+        print_table(*build_table(rows), wide={"run", "cause"})
     if done and not args.all:
         print(f"{len(done)} done; --all lists them")
     elif not rows:
@@ -231,15 +230,20 @@ def _refuse(queue: Queue, args: argparse.Namespace, *states: str) -> None:
 
 
 def _release(args: argparse.Namespace, queue: Queue) -> int:
-    _refuse(queue, args, "done", "running")
+    from alchemy.queue.entry import release
 
-    def release(entry: Entry) -> Entry:
-        if entry.state in ("done", "running"):
-            return entry
-        return replace(entry, state="waiting", failures=0, not_before=0.0, reason="", after=())
+    _refuse(queue, args, "done")
+    for entry in [queue.get(id) for id in args.ids]:
+        if entry.state == "running" and entry.then != "held":
+            raise AlchemyError(f"entry {entry.id} is running: there is nothing to release")
+
+    def change(entry: Entry) -> Entry:
+        if entry.state == "running" and entry.then == "held":  # it is being stopped
+            return replace(entry, then="waiting")
+        return entry if entry.state in ("done", "running") else replace(release(entry), after=())
 
     for id in args.ids:
-        queue.update(id, release)
+        queue.update(id, change)
         print(f"released {id}")
     return 0
 
@@ -268,17 +272,19 @@ def _start(args: argparse.Namespace, queue: Queue) -> int:
     from alchemy.cli.cluster import choose_cluster_slots, open_cluster
     from alchemy.cli.queue_worker import run_worker
     from alchemy.queue.entry import LOCAL
+    from alchemy.queue.worker import refuse_second
 
-    slots = choose_cluster_slots(args.on, args.slots, args.device)
+    slots, on = choose_cluster_slots(args.on, args.slots, args.device), args.on or LOCAL
     if not args.background:
-        with open_cluster(args.on, slots):
-            return run_worker(queue, slots, until_empty=args.until_empty, on=args.on or LOCAL)
+        with open_cluster(args.on):
+            return run_worker(queue, slots, until_empty=args.until_empty, on=on)
     from alchemy.cli.background import launch_detached
 
+    refuse_second(queue, on)
     info = launch_detached(["queue", *(word for word in args.words if word != "--background")])
     print(f"the worker is running in the background with pid {info['pid']}")
     print(f"log:  {info['log']}")
-    print("stop: alchemy queue stop")
+    print("stop: alchemy queue stop" + (f" --on {on}" if on != LOCAL else ""))
     return 0
 
 
@@ -301,31 +307,23 @@ def _stop(args: argparse.Namespace, queue: Queue) -> int:
 
 
 def _logs(args: argparse.Namespace, queue: Queue) -> int:
-    path = queue.path(args.id, "log")
-    queue.get(args.id)
-    if not path.exists() and not args.follow:
-        print(f"entry {args.id} was never started", file=sys.stderr)
-        return 0
-    place = 0
+    from alchemy.cli.queue_entries import read_log
+
+    path, place = queue.path(args.id, "log"), 0
     while True:
-        ended = queue.get(args.id).state in ("done", "failed", "held")
-        if path.exists():
-            text, place = _read_from(path, place)
+        ended = queue.get(args.id).state in ("done", "failed", "held") or not args.follow
+        try:
+            text, place = read_log(path, place, last=ended)
             sys.stdout.write(text)
             sys.stdout.flush()
-        if ended or not args.follow:
+        except FileNotFoundError:
+            if ended:
+                print(f"entry {args.id} was never started", file=sys.stderr)
+        except OSError as error:
+            raise AlchemyError(f"cannot read {path}: {error.strerror or error}") from None
+        if ended:
             return 0
         time.sleep(POLL)
-
-
-def _read_from(path: Path, place: int) -> tuple[str, int]:
-    """Return the text of a file after a place, and the place where it ends."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            file.seek(place)
-            return file.read(), file.tell()
-    except OSError as error:
-        raise AlchemyError(f"cannot read {path}: {error.strerror}") from None
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -8,11 +8,13 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import build_parser
 from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError, printable
+from alchemy.files import open_to_read
 from alchemy.index.value_format import format_duration
 from alchemy.queue import Entry, NewEntry, Queue
 from alchemy.queue.attempts import LONGEST_PAUSE
@@ -21,20 +23,29 @@ from alchemy.queue.executor import find_executor
 from alchemy.queue.worker import find_obstacle, find_worker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from alchemy.config.tree import Document
 
 # options of `alchemy run` that select several runs, which become one entry each
 SELECTING = ("help", "cfgs", "seeds", "all", "queue", "device", "on", "slurm", "ray")
 # options that an entry cannot have
 REFUSED = ("background", "force_mp", "pdb", "print_command", "resume", "task_per_device")
-COLUMNS = ("id", "state", "priority", "run", "device", "time", "record", "cause")
+PLACING = ("device", "force_mp", "task_per_device")
+COLUMNS = ("id", "state", "priority", "on", "run", "device", "time", "record", "cause")
+DEFAULTS = {"priority": "0", "on": LOCAL}
 LONGEST_RUN = 120  # characters of a command in a listing
 NO_WORKER = "no worker is running; `alchemy queue start` starts one"
 
 
-def list_runs(documents: Sequence[Document], args: argparse.Namespace) -> list[tuple[str, ...]]:
-    """Return the command of each run that `alchemy run` would start, one per config, variant and seed."""
-    options = format_options(args)
+def list_runs(
+    documents: Sequence[Document], args: argparse.Namespace, *, placed: bool = False
+) -> list[tuple[str, ...]]:
+    """Return the command of each run that `alchemy run` would start, one per config, variant and seed.
+
+    `placed` leaves out the options that say where they run, because the caller has read them.
+    """
+    options = format_options(args, PLACING if placed else ())
     seeds = [[f"--seeds={seed}"] for seed in args.seeds] or [[]]
     program = (sys.executable, "-m", "alchemy", "run")
     return [
@@ -42,14 +53,14 @@ def list_runs(documents: Sequence[Document], args: argparse.Namespace) -> list[t
     ]
 
 
-def format_options(args: argparse.Namespace) -> list[str]:
+def format_options(args: argparse.Namespace, left_out: Sequence[str] = ()) -> list[str]:
     """Return the options of `alchemy run` as they were given; raise an error for those that the queue decides."""
-    if args.device and args.device != [-1]:
+    if args.device and args.device != [-1] and "device" not in left_out:
         hint = "`alchemy queue start --device N` restricts the worker to some GPUs; --device -1 runs on the CPU"
         raise AlchemyError("a run in the queue has no --device: the worker chooses a free one", hint=hint)
-    words = ["--device=-1"] if args.device else []
+    words = ["--device=-1"] if args.device == [-1] else []
     for action in build_parser("run").actions():
-        value = action.default if action.dest in SELECTING else vars(args)[action.dest]
+        value = action.default if action.dest in (*SELECTING, *left_out) else vars(args)[action.dest]
         if value == action.default:
             continue
         if action.dest in REFUSED:
@@ -72,11 +83,14 @@ def add_entries(queue: Queue, specs: Sequence[NewEntry]) -> int:
 
 def print_missing_workers(queue: Queue, entries: Iterable[NewEntry]) -> None:
     """Say how to start the workers that entries wait for. A Slurm job that is running needs none."""
-    waiting = {
-        entry.on for entry in entries if entry.state == WAITING or (entry.state == RUNNING and entry.on != "slurm")
-    }
-    for on in sorted(on for on in waiting if not find_worker(queue, on)):
-        print(NO_WORKER if on == LOCAL else f"no worker submits runs; `alchemy queue start --on {on}` starts one")
+    entries = [one for one in entries if one.state == WAITING or (one.state == RUNNING and one.on != "slurm")]
+    waiting = {entry.on for entry in entries}
+    for on in sorted(waiting):
+        status, start = find_worker(queue, on), "alchemy queue start" + (f" --on {on}" if on != LOCAL else "")
+        if not status:
+            print(NO_WORKER if on == LOCAL else f"no worker submits runs; `{start}` starts one")
+        elif (group := status.get("group")) and any(entry.on == on and entry.group != group for entry in entries):
+            print(f"the worker, process {status['pid']}, runs only {group}; `{start}` starts another when it ends")
 
 
 def describe(entry: NewEntry) -> str:
@@ -103,14 +117,29 @@ def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry], has_worker:
     return {**row, **more, "argv": hide_words(entry.argv), "run": describe(entry), "cause": cause}
 
 
-def to_cells(row: Mapping[str, Any]) -> list[str]:
-    """Return the cells of the columns for a row."""
+def build_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and cells of a listing, without columns in which all rows have the default."""
+    cells = [_to_cells(row) for row in rows]
+    used = [any(row[place] not in ("", DEFAULTS.get(name)) for row in cells) for place, name in enumerate(COLUMNS)]
+    return list(compress(COLUMNS, used)), [list(compress(row, used)) for row in cells]
+
+
+def _to_cells(row: Mapping[str, Any]) -> list[str]:
     pause = min(row["not_before"] - time.time(), LONGEST_PAUSE)
     moment = f"retry in {format_duration(pause)}" if pause > 0 else format_duration(row["seconds"])
     device = ",".join(row["attempts"][-1]["device"]) if row["state"] == RUNNING else ""
     record = row["records"][-1].rpartition("/")[2] if row["records"] else ""
-    first = [str(row["id"]), row["state"], str(row["priority"]), _shorten(row["run"])]
+    first = [str(row["id"]), row["state"], str(row["priority"]), row["on"], _shorten(row["run"])]
     return [*first, device, moment, record, first_line(row["cause"])]
+
+
+def read_log(path: Path, place: int, *, last: bool = False) -> tuple[str, int]:
+    """Return the new lines of a log after a place, and where they end; with `last`, also one that is incomplete."""
+    with open_to_read(path) as file:
+        file.seek(place)
+        data = file.read()
+    data = data if last else data[: data.rfind(b"\n") + 1]
+    return data.decode("utf-8", "replace"), place + len(data)
 
 
 def _shorten(text: str) -> str:

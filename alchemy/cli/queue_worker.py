@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from alchemy.cli.queue_entries import describe, first_line
 from alchemy.errors import AlchemyError, printable
@@ -12,15 +13,12 @@ from alchemy.files import shorten_path
 from alchemy.index.value_format import format_duration
 from alchemy.launch.signals import handle_signals
 from alchemy.queue import Entry, Event, Queue, Slots, Worker
-from alchemy.queue.attempts import STOPPED
 from alchemy.queue.devices import find_gpus
 from alchemy.queue.entry import DONE, FAILED, LOCAL
 
 
 def choose_slots(count: int, devices: Sequence[int] | None) -> Slots:
     """Return the slots of this machine, or of the given devices; raise an error if one is missing."""
-    if count < 1:
-        raise AlchemyError("--slots must be at least 1")
     if not devices:
         return Slots(count, find_gpus())
     gpus = find_gpus()
@@ -31,29 +29,35 @@ def choose_slots(count: int, devices: Sequence[int] | None) -> Slots:
 
 def run_worker(queue: Queue, slots: Slots, *, until_empty: bool, on: str = LOCAL, group: str | None = None) -> int:
     """Run entries until a signal, `alchemy queue stop` or the end of the queue; return the exit code."""
-    signals: list[int] = []
-    failed: set[int] = set()
-
-    def report(event: Event) -> None:
-        if event.kind == "ended" and event.entry is not None and event.entry.state == FAILED:
-            failed.add(event.entry.id)
-        print_event(queue, event)
-
-    with Worker(queue, slots, group, report, on) as worker:
-
-        def ask(number: int) -> bool:
-            signals.append(number)
-            worker.stop()
-            return True
-
-        with handle_signals(ask):
-            devices = ", ".join(f"GPU {gpu}" for gpu in slots.gpus) or ("the CPU" if on == LOCAL else on)
-            print(f"running the queue {shorten_path(queue.folder)} on {devices}, slots: {slots.count}", flush=True)
-            while not worker.has_ended(until_empty=until_empty):
-                worker.step()
+    before = {entry.id for entry in queue.list() if entry.state == FAILED}
+    report = functools.partial(print_event, queue)
+    with Worker(queue, slots, group, report, on, waits=group is not None) as worker:
+        devices = ", ".join(f"GPU {gpu}" for gpu in slots.gpus) or ("the CPU" if on == LOCAL else on)
+        print(f"running the queue {shorten_path(queue.folder)} on {devices}, slots: {slots.count}", flush=True)
+        signals = run_until(worker, until_empty=until_empty)
     if signals:
+        if worker.remaining():
+            start = "alchemy queue start" + (f" --on {on}" if on != LOCAL else "")
+            print(f"stopped; `{start}` continues", file=sys.stderr)
         return 128 + signals[0]
+    failed = {entry.id for entry in queue.list(group) if entry.state == FAILED and entry.on == on} - before
     return 1 if failed and until_empty else 0
+
+
+def run_until(worker: Worker, *, until_empty: bool, after_step: Callable[[], object] = lambda: None) -> list[int]:
+    """Step a worker until a signal, `alchemy queue stop` or the end of its entries; return the signals."""
+    signals: list[int] = []
+
+    def stop(number: int) -> bool:
+        signals.append(number)
+        worker.stop()
+        return True
+
+    with handle_signals(stop):
+        while not worker.has_ended(until_empty=until_empty):
+            worker.step()
+            after_step()
+    return signals
 
 
 def print_event(queue: Queue, event: Event) -> None:
@@ -64,16 +68,18 @@ def print_event(queue: Queue, event: Event) -> None:
     if event.kind == "started":
         text = f"started on {','.join(entry.attempts[-1].device)}: {describe(entry)}"
     else:
-        text = _describe_end(queue, entry) if event.kind == "ended" else f"is passed over: it {event.text}"
+        text = describe_end(entry) if event.kind == "ended" else f"is passed over: it {event.text}"
+        if event.kind == "ended" and entry.attempts[-1].outcome == "failed":
+            text += f" (log: {shorten_path(queue.path(entry.id, 'log'))})"
     print(printable(f"{clock} {entry.id} {text}"), flush=True)
 
 
-def _describe_end(queue: Queue, entry: Entry) -> str:
+def describe_end(entry: Entry) -> str:
     """Return what has become of an entry; the cause of a failure, at once."""
     outcome = entry.attempts[-1].outcome
     if entry.state == DONE:
         return "done"
-    text = f"{outcome}: {first_line(entry.reason)}" if outcome != STOPPED else outcome
+    text = outcome if entry.reason == f"was {outcome}" else f"{outcome}: {first_line(entry.reason)}"
     pause = entry.not_before - time.time()
     following = {
         "failed": "",
@@ -81,5 +87,4 @@ def _describe_end(queue: Queue, entry: Entry) -> str:
         "held": "; held until it is released",
         "removed": "; removed",
     }
-    log = f" (log: {shorten_path(queue.path(entry.id, 'log'))})" if outcome == "failed" else ""
-    return f"{text}{following[entry.state]}{log}"
+    return f"{text}{following[entry.state]}"

@@ -13,6 +13,7 @@ from alchemy.cli.options import Command, add_configs, add_launch, parse_integers
 from alchemy.errors import AlchemyError, Problem
 
 if TYPE_CHECKING:
+    from alchemy.cli.run_several import Outcome
     from alchemy.config.tree import Document
     from alchemy.result import RunResult
 
@@ -55,14 +56,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.after_training import run_after_training
-    from alchemy.cli.launch import start_runs
     from alchemy.cli.problems import print_problems
-    from alchemy.cli.summary import exit_code, suggest_next, summarize
+    from alchemy.cli.run_several import RESULT_FILE, run_several, write_results
+    from alchemy.cli.summary import suggest_next, summarize
     from alchemy.launch.ranks import start_ranks
 
+    file = os.environ.pop(RESULT_FILE, None)
     documents, problems = prepare_runs(args)
-    verbs = _verbs(args)
     if args.queue or args.on or args.slurm or args.ray:
         return _add_to_queue(documents, args)
     if args.print_command:
@@ -73,18 +73,33 @@ def _main(args: argparse.Namespace) -> int:
         print_problems(problems, sys.stderr)
         return _detach(args)
     start_ranks(args.processes, "-m", "alchemy", "run", *args.words)
-    more = {"force_mp": args.force_mp, "task_per_device": args.task_per_device}
-    results = _resume_latest(documents[0], args) if args.resume else None
+    outcome = run_several(documents, args) if len(documents) > 1 or args.force_mp else _run_one(documents[0], args)
+    if file is not None:
+        return write_results(file, outcome)
+    code = summarize(documents if outcome.results else [], outcome.results, outcome.tests)
+    for result in outcome.results:
+        if len(documents) == 1 or result.signal:
+            suggest_next(result, documents[0], tested=args.test)
+    return max(code, outcome.exit_code)
+
+
+def _run_one(document: Document, args: argparse.Namespace) -> Outcome:
+    """Run a config in this process, then test and predict if that was asked for."""
+    from alchemy.cli.after_training import run_after_training
+    from alchemy.cli.launch import start_runs
+    from alchemy.cli.run_several import Outcome
+    from alchemy.cli.summary import exit_code
+
+    verbs = _verbs(args)
+    results = _resume_latest(document, args) if args.resume else None
     if results is None:
-        results = start_runs(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
+        results = start_runs([document], args, fast_dev_run=args.fast_dev_run, overfit=args.overfit)
     if verbs and any(result.signal for result in results):
         print(f"training was interrupted, skipping: {', '.join(verbs)}", file=sys.stderr)
         verbs = []
-    later = {verb: run_after_training(verb, results, args, **more) for verb in verbs}
-    code = summarize(documents if results else [], results, later.get("test", {}))
-    if len(results) == 1:
-        suggest_next(results[0], documents[0], tested=args.test)
-    return max([code, *(exit_code(result) for result in later.get("predict", {}).values())])
+    later = {verb: run_after_training(verb, results, args) for verb in verbs}
+    predicted = later.get("predict", {}).values()
+    return Outcome(results, later.get("test", {}), max(map(exit_code, predicted), default=0))
 
 
 def prepare_runs(args: argparse.Namespace) -> tuple[list[Document], list[Problem]]:
@@ -93,6 +108,7 @@ def prepare_runs(args: argparse.Namespace) -> tuple[list[Document], list[Problem
     from alchemy.cli.launch import check_documents, check_secrets, raise_on_errors
     from alchemy.config.load import expand
     from alchemy.launch.project_imports import add_to_path
+    from alchemy.launch.ranks import get_rank_info
 
     _check_options(args)
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
@@ -105,9 +121,10 @@ def prepare_runs(args: argparse.Namespace) -> tuple[list[Document], list[Problem
     if args.resume and len(documents) != 1:
         hint = "pass one config, one variant and one seed"
         raise AlchemyError(f"--resume {args.resume} supports only one experiment at a time", hint=hint)
-    if args.processes > 1 and (len(documents) != 1 or args.force_mp):
+    if (args.processes > 1 or get_rank_info().size > 1) and (len(documents) != 1 or args.force_mp):
         hint = "pass one config, one variant and one seed, without --force-mp"
-        raise AlchemyError("--processes supports only one experiment at a time", hint=hint)
+        name = "--processes" if args.processes > 1 else "torchrun"
+        raise AlchemyError(f"{name} supports only one experiment at a time", hint=hint)
     return documents, problems
 
 
@@ -149,7 +166,7 @@ def _resume_latest(document: Document, args: argparse.Namespace) -> list[RunResu
     If a given record has finished, there may be evaluations left to do.
     """
     from alchemy.cli.record_names import find_record
-    from alchemy.launch.process_group import get_rank_info
+    from alchemy.launch.ranks import get_rank_info
     from alchemy.records.status import status_of
     from alchemy.result import RunResult
     from alchemy.resuming import find_unfinished, resume

@@ -22,7 +22,7 @@ COLUMNS = 120  # table width without a terminal
 
 def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult] = {}) -> int:
     """Print the results and return the exit code. `tests` maps the index of a run to its test result."""
-    from alchemy.launch.process_group import get_rank_info
+    from alchemy.launch.ranks import get_rank_info
 
     if get_rank_info().rank == 0 and results:  # only the main process prints it
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS

@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
     from alchemy.cli.cluster import choose_cluster, choose_cluster_slots, open_cluster
     from alchemy.cli.launch import check_secrets, raise_on_errors
     from alchemy.cli.problems import print_problems
-    from alchemy.cli.sweep_results import describe_sweep, print_results, warn_of_losses
+    from alchemy.cli.sweep_results import describe_sweep, print_results
     from alchemy.config.load import prepare_cfg
     from alchemy.index.value_format import format_count
     from alchemy.launch.project_imports import add_to_path
@@ -113,7 +113,6 @@ def _run(args: argparse.Namespace) -> int:
     with open_study(plan) as study:
         _check_packages(settings)
         print_problems(problems, sys.stderr)
-        warn_of_losses(study)
         print(describe_sweep(study), flush=True)
         entries = _make_entries(args, document, plan.digest, cluster)
         report = _report(study)
@@ -126,11 +125,11 @@ def _run(args: argparse.Namespace) -> int:
             controller.stop()
             return True
 
-        with open_cluster(args.on, slots), handle_signals(stop):
+        with open_cluster(args.on), handle_signals(stop):
             complete = controller.run()
-        if received:
+        if controller.is_stopped:
             print("stopped; run the same command to continue", file=sys.stderr)
-            return 128 + received[0]
+            return 128 + received[0] if received else 1
         print()
         print_results(study, limit=10)
         if controller.is_exhausted and settings.trials is not None and len(study.trials) < settings.trials:

@@ -14,19 +14,17 @@ from alchemy.cli.plot import check_picture, print_plot, write_plot
 from alchemy.cli.table_format import print_table
 from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError, printable
-from alchemy.files import shorten_path
 from alchemy.index.listing import summarize_values
 from alchemy.index.value_format import format_count
 from alchemy.sweep.check_space import build_overrides
 from alchemy.sweep.plots import build_sweep_plot
 from alchemy.sweep.results import compare_best, format_value, measure_importance
-from alchemy.sweep.study import POINTS, Study, Trial, find_study, list_studies, sweeps_folder
+from alchemy.sweep.study import Study, Trial, find_study, list_studies, sweeps_folder
 
 
 def show_sweep(args: argparse.Namespace) -> int:
     check_picture(args.out)
     study = find_study(args.sweep)
-    warn_of_losses(study)
     if args.json:
         print_json(_as_data(study))
         return 0
@@ -71,13 +69,6 @@ def list_sweeps(args: argparse.Namespace) -> int:
     else:
         print("no sweeps; `alchemy sweep CFG` starts one")
     return 0
-
-
-def warn_of_losses(study: Study) -> None:
-    if study.lost:
-        lost = format_count(study.lost, "point")
-        text = f"{shorten_path(study.folder / POINTS)} is damaged: {lost} cannot be read"
-        print(printable(f"warning: {text}"), file=sys.stderr)
 
 
 def describe_sweep(study: Study) -> str:

@@ -18,14 +18,14 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.optional_packages import explain_missing, is_installed
 from alchemy.queue.executor import find_executor
 
-OPTIONS = ("cpus", "gpus", "memory", "travel")
+OPTIONS = ("cpus", "gpus", "memory", "copy")
 CONNECT_SECONDS = 5.0
 START_SECONDS = 120.0
 STORE_BYTES = 200 * 2**20  # of the object store of a local cluster, which carries output and the files of records
 
 
 def parse_options(words: Sequence[str]) -> dict[str, float]:
-    """Return what a process of a run takes, from words such as `cpus=4`; `travel=1` copies the project in any case."""
+    """Return what a process of a run takes, from words such as `cpus=4`; `copy=1` copies the project in any case."""
     found: dict[str, float] = {}
     for word in words:
         name, _, value = word.partition("=")

@@ -1,7 +1,8 @@
-"""The driver of a run on a Ray cluster: stands for the run on this machine, and ends with its exit code."""
+"""The driver of a run on a Ray cluster: represents the run on this machine, and ends with its exit code."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -11,14 +12,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from alchemy.cluster.project_copy import is_portable, list_excluded
 from alchemy.cluster.ray_node import CHUNK, Files, NodeAddress, NodeProcess
 from alchemy.cluster.record_mirror import RecordMirror
-from alchemy.cluster.travel import is_portable, list_excluded
 from alchemy.errors import AlchemyError, printable
 from alchemy.queue.attempts import NODE_LOST
 from alchemy.queue.entry import Entry, alchemy_words
 from alchemy.queue.folder import Queue
-from alchemy.queue.keeper import GRACE_SECONDS
+from alchemy.queue.supervisor import GRACE_SECONDS
 
 POLL = 0.3  # seconds
 SYNC_SECONDS = 5.0
@@ -54,13 +55,17 @@ class Driver:
         marker.touch()
         try:
             places = self._start_actors()
-            self._is_shared = all(self._call("sees", str(marker))) and not self._entry.options.get("travel")
+            self._is_shared = all(self._call("sees", str(marker))) and not self._entry.options.get("copy")
         finally:
             marker.unlink()
         if not self._is_shared:
             places = self._start_elsewhere()
         mirror = self._start_command(places)
-        return self._follow(mirror)
+        try:
+            return self._follow(mirror)
+        finally:
+            with contextlib.suppress(Exception):  # of a client that has lost its cluster, for example
+                self._call("clean")
 
     def _connect(self, env: dict[str, Any]) -> None:
         options: dict[str, Any] = {"address": self._address, "log_to_driver": False, "runtime_env": env}
@@ -91,7 +96,7 @@ class Driver:
             strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
         kind = self._ray.remote(NodeProcess).options(**takes, scheduling_strategy=strategy, max_restarts=0)
         self._actors = [kind.remote() for _ in range(self._count)]
-        waiting = [actor.find_place.remote() for actor in self._actors]
+        waiting = [actor.find_address.remote() for actor in self._actors]
         while self._ray.wait(waiting, num_returns=len(waiting), timeout=POLL)[1]:
             if self._is_stopped:
                 sys.exit(128 + signal.SIGTERM)
@@ -115,11 +120,11 @@ class Driver:
         return takes
 
     def _start_elsewhere(self) -> list[NodeAddress]:
-        """Connect again and let the project travel: not every node sees this folder."""
+        """Connect again and let Ray copy the project: not every node sees this folder."""
         excluded = list_excluded(Path(self._entry.cwd))
         self._call("clean")
         self._ray.shutdown()
-        os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # data that git ignores travels too
+        os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # data that git ignores is copied, too
         self._connect({"working_dir": self._entry.cwd, "excludes": excluded})
         places = self._start_actors()
         self._call("copy_project")
@@ -181,7 +186,6 @@ class Driver:
             time.sleep(POLL)
         if mirror is not None:
             mirror.sync()
-        self._call("clean")
         first = next((code for code in codes if code), 0)
         return first if first >= 0 else 128 - first
 
@@ -241,7 +245,12 @@ def main(address: str, folder: str, id: str, *argv: str) -> int:
         _report(f"error: {error}")
         return 2
     except ConnectionError as error:
-        _report(f"error: cannot reach the Ray cluster {address}: {error}")
+        token = (
+            ""
+            if os.environ.get("RAY_AUTH_TOKEN")
+            else "; if it requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        )
+        _report(f"error: cannot reach the Ray cluster {address}: {error}{token}")
         return 1
     except (ray.exceptions.RayError, OSError) as error:  # a full disk on the worker, for example
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

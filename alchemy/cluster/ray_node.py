@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from alchemy.queue.keeper import start_command
+from alchemy.queue.supervisor import start_command
 from alchemy.records.create_folder import QUEUE_RECORDS
 
 CHUNK = 16 * 2**20  # bytes that are sent at once
@@ -38,7 +38,7 @@ class NodeProcess:
         self._project = self._folder / "project"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def find_place(self) -> NodeAddress:
+    def find_address(self) -> NodeAddress:
         import ray
 
         with socket.socket() as probe:

@@ -12,10 +12,10 @@ from typing import Any
 from alchemy.cluster.slurm_options import LOCAL_JOB
 from alchemy.queue.attempts import STOP_CODES, make_task, plan_command
 from alchemy.queue.entry import RUNNING
-from alchemy.queue.executor import Keepers, is_stopped
+from alchemy.queue.executor import LocalExecutor, is_stop_requested
 from alchemy.queue.folder import Queue
-from alchemy.queue.keeper import run_command
 from alchemy.queue.locked_file import LockedFile, read_status
+from alchemy.queue.supervisor import run_command, write_end
 from alchemy.records.status import SILENT_SECONDS, now, process_start, status_of
 
 POLL = 2.0  # seconds
@@ -36,9 +36,9 @@ class SlurmAttempt:
         entry = queue.get(self.id)
         if entry.state != RUNNING or entry.attempts[-1].number != self.number:
             return  # it was submitted twice, because the process that submitted it was killed
-        path = queue.path(self.id, "attempt")
-        file = LockedFile(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        file = LockedFile(os.open(queue.path(self.id, "attempt"), os.O_RDWR | os.O_CREAT, 0o600))
         status = {"attempt": self.number, "job": _find_job()}
+        file.write(status)  # from now on the queue knows the job, and there is no process of an earlier start
         _wait_for_predecessor(queue.records_of(self.id))
         argv = plan_command(entry, queue.records_of(self.id))
         if argv is None:
@@ -48,9 +48,9 @@ class SlurmAttempt:
         _redirect(task.log)
         signal.signal(signal.SIGTERM, lambda number, frame: None)  # until `run_command` forwards it
         threading.Thread(target=_follow, args=(queue, self.id), daemon=True).start()
-        run_command(task, file, lambda: is_stopped(queue, self.id), status)
-        if read_status(path).get("exit_code") in STOP_CODES and not is_stopped(queue, self.id):
-            file.write(status)  # stopped by Slurm, which may start the job again
+        end = run_command(task, file, lambda: is_stop_requested(queue, self.id), status)
+        by_slurm = end["exit_code"] in STOP_CODES and not end["timed_out"] and not is_stop_requested(queue, self.id)
+        write_end(file, status if by_slurm else end)  # Slurm may start the job again
 
     def checkpoint(self) -> Any:
         """Stop the run, which saves its state; submitit then puts the job back into Slurm's queue."""
@@ -93,6 +93,6 @@ def _redirect(log: Path) -> None:
 def _follow(queue: Queue, id: int) -> None:
     """Pass on a request to stop, which is written to the entry."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they interrupt the main thread
-    while not is_stopped(queue, id):
+    while not is_stop_requested(queue, id):
         time.sleep(POLL)
-    Keepers().terminate(queue, queue.get(id))
+    LocalExecutor().terminate(queue, queue.get(id))

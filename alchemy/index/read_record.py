@@ -191,6 +191,7 @@ def unreadable(folder: Path, site: str, error: Exception) -> Entry:
 def _store_config(table: Mapping[str, Any]) -> dict[str, ConfigValue]:
     """Return the values of a config by dotted key, as far as they can be stored."""
     values: dict[str, ConfigValue] = {}
+    table = {key: value for key, value in table.items() if key != "sweep"}  # what others may try, not this run
     try:
         for key, value in flatten_config(table):
             number = float(value) if isinstance(value, int | float) and abs(value) < 1e308 else None

@@ -5,7 +5,7 @@ Everything in them comes from record folders, so that a new version of the schem
 
 from __future__ import annotations
 
-VERSION = 7
+VERSION = 8
 
 # `site` is the machine that sees the path: a team may share one database. Times are seconds since the epoch.
 SCHEMA = (

@@ -20,13 +20,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from alchemy.errors import AlchemyError, explain_failure, format_error
 from alchemy.launch.device import alloc_cuda
-from alchemy.launch.ranks import LOST, WATCHED
+from alchemy.launch.ranks import LOST, WATCHED, RankInfo, get_rank_info
 from alchemy.null_objects import ProcessGroup, SingleProcess
 
 if TYPE_CHECKING:
     from alchemy.optim import AlchemyOptimizer
 
-NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 BUCKET_BYTES = 2**25  # gradients are reduced in buckets: flattening all at once would double their memory
 _opened = itertools.count()
 
@@ -153,33 +152,6 @@ def _kind(grad: Tensor | None) -> int:
     return _SPARSE if grad.is_sparse else _DENSE
 
 
-class _RankInfo(NamedTuple):
-    """The rank of this process, set by torchrun or `start_ranks`."""
-
-    rank: int
-    size: int
-    local_rank: int
-
-
-def get_rank_info() -> _RankInfo:
-    """Read the rank from the environment (default: 0 of 1). Raise an error if variables are missing or invalid."""
-    given = {name: os.environ[name] for name in NEEDED if os.environ.get(name)}
-    if given.get("WORLD_SIZE") == "1" or not {"WORLD_SIZE", "RANK"} & given.keys():
-        return _RankInfo(0, 1, 0)
-    hint = "start it with torchrun --nproc-per-node N, or unset them to use a single process"
-    missing = [name for name in NEEDED if name not in given]
-    if missing:
-        raise AlchemyError(f"{', '.join(given)} set without {', '.join(missing)}", hint=hint)
-    try:
-        found = _RankInfo(*(int(given[name]) for name in NEEDED[:3]))
-    except ValueError:
-        found = _RankInfo(-1, 0, 0)
-    if not 0 <= found.rank < found.size:
-        shown = ", ".join(f"{name}={given[name]}" for name in NEEDED[:3])
-        raise AlchemyError(f"{shown}: RANK must be a number from 0 to WORLD_SIZE - 1", hint=hint)
-    return found
-
-
 def local_device(device_info: dict[str, Any]) -> dict[str, Any]:
     """Return the device of this process: with several processes, the GPU whose index is its local rank."""
     here = get_rank_info()
@@ -215,7 +187,7 @@ def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group
     dist.destroy_process_group()
 
 
-def _join(here: _RankInfo, device_type: str, timeout: datetime.timedelta) -> dist.Store:
+def _join(here: RankInfo, device_type: str, timeout: datetime.timedelta) -> dist.Store:
     # a store outlives its group, and torchrun's store outlives the processes: a prefix per group keeps a later group
     # from reading the addresses of an earlier one
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -1,4 +1,4 @@
-"""Start and supervise the processes of distributed training on one machine."""
+"""The processes of distributed training: which of them this one is, and how they are started on one machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,41 @@ import sys
 import time
 from typing import NamedTuple
 
+from alchemy.errors import AlchemyError
 from alchemy.launch.signals import SIGNALS
 
+NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 # keys in the rendezvous store
 WATCHED, LOST = "alchemy/watched", "alchemy/lost"
 GRACE = 30.0  # seconds for the other processes to exit after a failure, and again after SIGTERM
 POLL = 0.02
+
+
+class RankInfo(NamedTuple):
+    """The rank of this process, set by torchrun or `start_ranks`."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+
+def get_rank_info() -> RankInfo:
+    """Read the rank from the environment (default: 0 of 1). Raise an error if variables are missing or invalid."""
+    given = {name: os.environ[name] for name in NEEDED if os.environ.get(name)}
+    if given.get("WORLD_SIZE") == "1" or not {"WORLD_SIZE", "RANK"} & given.keys():
+        return RankInfo(0, 1, 0)
+    hint = "start it with torchrun --nproc-per-node N, or unset them to use a single process"
+    missing = [name for name in NEEDED if name not in given]
+    if missing:
+        raise AlchemyError(f"{', '.join(given)} set without {', '.join(missing)}", hint=hint)
+    try:
+        found = RankInfo(*(int(given[name]) for name in NEEDED[:3]))
+    except ValueError:
+        found = RankInfo(-1, 0, 0)
+    if not 0 <= found.rank < found.size:
+        shown = ", ".join(f"{name}={given[name]}" for name in NEEDED[:3])
+        raise AlchemyError(f"{shown}: RANK must be a number from 0 to WORLD_SIZE - 1", hint=hint)
+    return found
 
 
 class RankExit(NamedTuple):

@@ -25,7 +25,7 @@ class LostJob(NamedTuple):
 
     def __str__(self) -> str:
         if self.exit_code is None:
-            return "it was not started because the runs were interrupted"
+            return "not started"
         if self.exit_code < 0:
             return f"its process was killed by {signal.Signals(-self.exit_code).name}"
         return f"its process ended with exit code {self.exit_code} without a result"

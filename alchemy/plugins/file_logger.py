@@ -22,8 +22,8 @@ from alchemy.config.tree import Document, Table
 from alchemy.constraints import DateFormat, Inside, LogFormat, NonNegativeFloat, PathName
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_file, hash_tree, read_bytes, write_atomic
-from alchemy.launch.process_group import get_rank_info
 from alchemy.launch.project_imports import import_roots, imported_files
+from alchemy.launch.ranks import get_rank_info
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.code_state import read_alchemy, read_git, zip_alchemy
 from alchemy.plugins.config_hash import config_hash, fold_hash, values_hash

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -18,9 +17,9 @@ from alchemy.config.secrets import hide_words
 from alchemy.files import open_to_read
 from alchemy.queue.entry import DONE, FAILED, HELD, LOCAL, REMOVED, RUNNING, WAITING, Entry, alchemy_words, is_kept
 from alchemy.queue.executor import find_executor, has_running_record
-from alchemy.queue.folder import Queue
-from alchemy.queue.keeper import NOT_STARTED, Task
+from alchemy.queue.folder import MissingEntry, Queue
 from alchemy.queue.locked_file import read_status
+from alchemy.queue.supervisor import NOT_STARTED, Task
 from alchemy.records.create_folder import QUEUE_RECORDS
 from alchemy.records.status import boot_id, now, try_read_info
 
@@ -41,8 +40,10 @@ class End(NamedTuple):
     exit_code: int | None
     ended: str
     timed_out: bool = False
+    cancelled: bool = False  # by a user of the cluster that ran it
+    reason: str = ""  # in the words of whoever ran it
     finished: bool = False  # the record says so
-    reason: str = ""
+    cause: str = ""  # of a failure, according to the record and the log
 
 
 def plan_command(entry: Entry, records: list[Path]) -> tuple[str, ...] | None:
@@ -56,6 +57,8 @@ def plan_command(entry: Entry, records: list[Path]) -> tuple[str, ...] | None:
             continue  # the evaluation of a trained model, or a run that was killed before its training started
         if is_finished(info) and not {"--test", "--predict"} & set(words):
             return None
+        if any(word.startswith("--overfit") for word in words):
+            return entry.argv  # `alchemy run` does not resume it
         return (*program, *words, "--resume", str(record))
     return entry.argv
 
@@ -92,8 +95,8 @@ def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
     if has_running_record(records):
         return None
     info = try_read_info(records[-1]) if records else {}
-    reason = end.reason or explain_failure(queue, entry, end.exit_code, info)
-    end = end._replace(finished=plan_command(entry, records) is None, reason=reason)
+    cause = explain_failure(queue, entry, end.exit_code, info)
+    end = end._replace(finished=plan_command(entry, records) is None, cause=cause)
     return queue.update(entry.id, lambda entry: conclude(entry, end, number, again=again))
 
 
@@ -101,9 +104,8 @@ def _read_end(path: Path, number: int) -> End | None:
     status = read_status(path)
     if status.get("attempt") != number or "exit_code" not in status:
         return None
-    return End(
-        status["exit_code"], status.get("ended", now()), status.get("timed_out", False), reason=status.get("error", "")
-    )
+    ways = (status.get("timed_out", False), status.get("cancelled", False))
+    return End(status["exit_code"], status.get("ended", now()), *ways, reason=status.get("error", ""))
 
 
 def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Entry:
@@ -118,7 +120,7 @@ def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Ent
     doublings = {FAILED: failures - 1, LOST: lost - 2}.get(outcome, -1)
     pause = min(SHORTEST_PAUSE * 2.0**doublings, LONGEST_PAUSE) if doublings >= 0 else 0.0
     limit = f"exceeded its time limit of {entry.needs.seconds:g} s"
-    reasons = {DONE: "", "time limit": limit, LOST: "was killed", STOPPED: "was stopped"}
+    reasons = {"time limit": limit, LOST: "was killed", STOPPED: "was stopped"}
     return replace(
         entry,
         state=state,
@@ -126,7 +128,7 @@ def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Ent
         failures=failures,
         not_before=time.time() + pause if state == WAITING and pause else 0.0,
         then="",
-        reason=reasons.get(outcome, end.reason),
+        reason="" if outcome == DONE else end.reason or reasons.get(outcome, end.cause),
     )
 
 
@@ -136,6 +138,8 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
         return DONE, entry.then if entry.then == REMOVED else DONE
     if entry.then:
         return STOPPED, entry.then
+    if end.cancelled:
+        return STOPPED, HELD
     if end.timed_out:
         return "time limit", FAILED
     if end.exit_code == NODE_LOST and entry.on != LOCAL:
@@ -151,7 +155,8 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
 
 def explain_failure(queue: Queue, entry: Entry, code: int | None, info: Mapping[str, Any]) -> str:
     """Return the cause of a failure: the reason in the record, or else the exit code and a line of the log."""
-    if info.get("status") == "failed" and info.get("reason"):
+    started = entry.attempts[-1].started  # a record may tell of an earlier attempt
+    if info.get("status") == "failed" and info.get("reason") and (info.get("ended") or "") >= started:
         return str(info["reason"])
     named = {-number.value: f"killed by {number.name}" for number in signal.Signals}
     ending = named.get(code or 0, f"exit code {code}")
@@ -191,6 +196,10 @@ def stop_entry(queue: Queue, id: int, then: str = HELD) -> Entry:
     entry = queue.update(id, request)
     if entry.state == RUNNING:
         find_executor(entry.on).terminate(queue, entry)
-        with contextlib.suppress(OSError):  # its files cannot be used, as the worker says
+        try:
             return settle(queue, entry) or entry
+        except MissingEntry:  # the worker was faster
+            return replace(entry, state=REMOVED)
+        except OSError:  # its files cannot be used, as the worker says
+            return entry
     return entry

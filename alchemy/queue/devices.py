@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -52,8 +53,9 @@ class Slots:
             known = [memory for gpu in self.gpus if (memory := self._read_memory(gpu)) is not None]
             if not known:
                 return f"needs to measure GPU memory: {how_to_install('pynvml')}"
-            if sum(memory.total >= needs.memory_mb for memory in known) < needs.devices:
-                return f"needs {needs.memory_mb} MB of GPU memory, but a GPU has {max(known).total:.0f} MB"
+            totals = [memory.total for memory in known]
+            if sum(total >= needs.memory_mb for total in totals) < needs.devices:
+                return f"needs {needs.memory_mb} MB of GPU memory, but a GPU has {max(totals):.0f} MB"
         return ""
 
     def place(self, needs: Needs, running: Sequence[Entry]) -> tuple[str, ...]:
@@ -80,9 +82,10 @@ class Slots:
         return {"CUDA_VISIBLE_DEVICES": ",".join(devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     @property
-    def threads(self) -> int:
-        """The number of threads of a run on the CPU."""
-        return max(1, (os.cpu_count() or 1) // self.count)
+    def threads(self) -> dict[str, str]:
+        """The variable that gives a run on the CPU its share of the cores; a run that has all of them needs none."""
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        return {"OMP_NUM_THREADS": str(max(1, cores // self.count))} if self.count > 1 else {}
 
 
 def find_gpus() -> list[str]:
@@ -95,7 +98,8 @@ def find_gpus() -> list[str]:
         return [str(number) for number in range(nvml.nvmlDeviceGetCount())]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True)
-        return [str(number) for number, _ in enumerate(listed.stdout.splitlines())]
+        lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]  # others are parts of a GPU
+        return [str(number) for number, _ in enumerate(lines)]
     return []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,11 @@ class Entry(NewEntry):
     @property
     def order(self) -> tuple[int, float, int]:
         return (-self.priority, self.position, self.id)
+
+
+def release(entry: Entry) -> Entry:
+    """Return an entry that starts again, although it is held, has failed, or waits for a retry."""
+    return replace(entry, state=WAITING, failures=0, not_before=0.0, reason="")
 
 
 def choose_environment(names: Iterable[str] = ()) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Who runs the attempts of entries: keepers on this machine, or a cluster."""
+"""Who runs the attempts of entries: supervisors on this machine, or a cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Protocol
 from alchemy.errors import AlchemyError
 from alchemy.queue.entry import LOCAL, Entry
 from alchemy.queue.folder import Queue
-from alchemy.queue.keeper import Keeper, Task, start_keeper
 from alchemy.queue.locked_file import LockedFile, lock, read_status
+from alchemy.queue.supervisor import Supervisor, Task, start_supervisor
 from alchemy.records.status import is_alive, status_of
 
 # who an entry runs on -> import path; the queue does not depend on clusters
 EXECUTORS = {
-    LOCAL: "alchemy.queue.executor.Keepers",
+    LOCAL: "alchemy.queue.executor.LocalExecutor",
     "ray": "alchemy.cluster.ray_executor.RayExecutor",
     "slurm": "alchemy.cluster.slurm_executor.SlurmExecutor",
 }
@@ -28,14 +28,17 @@ EXECUTORS = {
 class Executor(Protocol):
     """Runs the attempts of entries. How an attempt ended is in the file of the attempt, whoever ran it."""
 
-    def start(self, queue: Queue, entry: Entry, task: Task, file: LockedFile) -> Keeper | None:
-        """Start an attempt, or collect it until `submit`; return its keeper if there is one on this machine."""
+    def start(self, queue: Queue, entry: Entry, task: Task, file: LockedFile) -> Supervisor | None:
+        """Start an attempt, or collect it until `submit`; return its supervisor if there is one on this machine."""
 
     def submit(self, queue: Queue) -> None:
         """Start the attempts that were collected."""
 
     def is_alive(self, queue: Queue, entry: Entry) -> bool:
-        """Return whether anything of the latest attempt of an entry may still be running, or is going to."""
+        """Return whether anything of the latest attempt of an entry may still be running, or is going to.
+
+        If only the cluster knows how the attempt ended, this writes it into the file of the attempt.
+        """
 
     def terminate(self, queue: Queue, entry: Entry) -> None:
         """Make the latest attempt save its state and end. The entry says what becomes of it then."""
@@ -55,11 +58,11 @@ def find_executor(on: str) -> Executor:
     return executor
 
 
-class Keepers:
-    """The executor of this machine: a keeper for each attempt."""
+class LocalExecutor:
+    """The executor of this machine: a supervisor for each attempt."""
 
-    def start(self, queue: Queue, entry: Entry, task: Task, file: LockedFile) -> Keeper | None:
-        return start_keeper(task, file, lambda: is_stopped(queue, entry.id))
+    def start(self, queue: Queue, entry: Entry, task: Task, file: LockedFile) -> Supervisor | None:
+        return start_supervisor(task, file, lambda: is_stop_requested(queue, entry.id))
 
     def submit(self, queue: Queue) -> None:
         pass
@@ -78,7 +81,7 @@ class Keepers:
                 os.kill(status["pid"], signal.SIGTERM)
 
     def describe(self, queue: Queue, entry: Entry) -> str:
-        """Say so if the command is gone, but nobody knows how it ended."""
+        """Return a text if the command is gone, but nobody knows how it ended."""
         status = read_status(queue.path(entry.id, "attempt"))
         if "exit_code" in status or ("pid" in status and is_alive(status)):
             return ""
@@ -90,7 +93,7 @@ def has_running_record(records: list[Path]) -> bool:
     return any(status_of(record) == "running" for record in records)
 
 
-def is_stopped(queue: Queue, id: int) -> bool:
+def is_stop_requested(queue: Queue, id: int) -> bool:
     """Return whether somebody has asked for a running entry to stop."""
     with contextlib.suppress(AlchemyError):
         return bool(queue.get(id).then)

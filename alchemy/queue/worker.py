@@ -21,12 +21,12 @@ from alchemy.queue.devices import CPU, Slots
 from alchemy.queue.entry import DONE, FAILED, HELD, LOCAL, REMOVED, RUNNING, WAITING, Attempt, Entry
 from alchemy.queue.executor import find_executor, has_running_record
 from alchemy.queue.folder import MissingEntry, Queue
-from alchemy.queue.keeper import Keeper
 from alchemy.queue.locked_file import LockedFile, lock, read_status
+from alchemy.queue.supervisor import Supervisor
 from alchemy.records.status import boot_id, is_alive, is_here, now, process_start
 
 POLL = 0.5  # seconds after which new entries, and the end of runs of an earlier worker, are noticed
-LONGEST_HANDOVER = 2.0  # seconds that the keeper of a killed worker takes to close the lock that it has inherited
+LONGEST_HANDOVER = 2.0  # seconds that the supervisor of a killed worker takes to close the lock that it has inherited
 # errors that concern all entries, and may pass: a full disk, too many processes, too little memory, too many files
 EVERYWHERE = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 WORKER, DRAIN = "worker", "drain"
@@ -51,8 +51,9 @@ class Worker:
             while worker.remaining():
                 worker.step()
 
-    There is one worker per queue, and another one for each cluster. Runs outlive their worker: the next one continues
-    where a killed one stopped.
+    There is one worker per queue, and another one for each cluster. Detached runs outlive their worker: the next one
+    continues where a killed one stopped. Other runs are stopped if it is killed. A worker that `waits` for another one
+    takes over when that one has ended.
     """
 
     def __init__(
@@ -62,34 +63,44 @@ class Worker:
         group: str | None = None,
         on_event: Callable[[Event], object] = lambda event: None,
         on: str = LOCAL,
+        detached: bool = True,
+        waits: bool = False,
     ) -> None:
+        self._waits, self._has_lock, self._gave_up = waits, False, False
         self.queue, self.slots, self.group, self.on = queue, slots or Slots(), group, on
+        self._detached = detached
         self._executor = find_executor(on)
         self.stopping = False
         self._report = on_event
         self._problems: set[str] = set()
-        self._keepers: dict[int, Keeper] = {}
+        self._supervisors: dict[int, Supervisor] = {}
         self._stopped: set[int] = set()
         self._unusable: set[int] = set()  # entries whose files cannot be used, as of the last step
         self._exits = ExitStack()
 
     def __enter__(self) -> Worker:
         _open_standard_streams()
+        if not self._waits:
+            self._take_over()
+        return self
+
+    def _take_over(self) -> None:
         with self.queue.lock():
             file = self._exits.enter_context(_lock_worker(self.queue, self.on))
             self._exits.callback(self._leave, file)
-            own = {"pid": os.getpid(), "pid_started": process_start(os.getpid())}
-            file.write({**own, "host": socket.gethostname(), "boot_id": boot_id(), "slots": self.slots.count})
+            own: dict[str, object] = {"pid": os.getpid(), "pid_started": process_start(os.getpid())}
+            own |= {"host": socket.gethostname(), "boot_id": boot_id(), "slots": self.slots.count, "group": self.group}
+            file.write(own)
             _path(self.queue, DRAIN, self.on).unlink(missing_ok=True)
             self.queue.remove_leftovers()
-        return self
+        self._has_lock = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for keeper in self._keepers.values():
-            os.close(keeper.ended)
-        self._keepers.clear()
+        for supervisor in self._supervisors.values():
+            os.close(supervisor.ended)
+        self._supervisors.clear()
         self._exits.close()
 
     def _leave(self, file: LockedFile) -> None:
@@ -102,22 +113,31 @@ class Worker:
 
         A wait ends when a run ends.
         """
+        if not self._has_lock:
+            try:
+                self._take_over()
+            except WorkerExists:  # which runs the entries, or ends some day
+                pid = find_worker(self.queue, self.on).get("pid", "unknown")
+                self._report_once(f"waiting for the worker of the queue, process {pid}")
+                time.sleep(timeout)
+                return False
         if not _path(self.queue, WORKER, self.on).exists():
             raise AlchemyError(f"the queue {self.queue.folder} was deleted", hint="start the worker again")
         try:
-            entries = self.queue.list()
-            done = self._settle_ended(entries)
             if self.stopping:
                 self._stop_running()
-            elif not self.is_draining:
+            entries = self.queue.list()
+            done = self._settle_ended(entries)
+            if not self.stopping and not self.is_draining:
                 done = self._start_waiting(self.queue.list() if done else entries) or done
         except MissingEntry:  # it has just been removed
             done = True
         except (AlchemyError, OSError) as error:  # a full disk, for example: tried again at the next step
             self._report_once(str(error))
+            self._gave_up = self.stopping and not self._supervisors  # the next worker reads how the runs have ended
             done = False
         if not done:
-            select.select([keeper.ended for keeper in self._keepers.values()], [], [], timeout)
+            select.select([supervisor.ended for supervisor in self._supervisors.values()], [], [], timeout)
         return done
 
     def stop(self) -> None:
@@ -131,18 +151,19 @@ class Worker:
         for entry in self.running():
             if entry.id not in self._stopped:
                 self._stopped.add(entry.id)
-                self.queue.update(entry.id, lambda entry: replace(entry, then=entry.then or WAITING))
+                with suppress(AlchemyError):  # a full disk; the exit code of the run will be enough
+                    self.queue.update(entry.id, lambda entry: replace(entry, then=entry.then or WAITING))
                 self._executor.terminate(self.queue, entry)
 
     @property
     def is_draining(self) -> bool:
         """Whether `alchemy queue stop --after-running` was called."""
-        return _path(self.queue, DRAIN, self.on).exists()
+        return self._has_lock and _path(self.queue, DRAIN, self.on).exists()
 
     def has_ended(self, *, until_empty: bool = False) -> bool:
         """Return whether the worker has been stopped and its runs have ended, or nothing is left to run."""
         if self.stopping or self.is_draining:
-            return not self.running()
+            return not self._has_lock or self._gave_up or not self.running()
         return until_empty and not self.remaining()
 
     def running(self) -> list[Entry]:
@@ -163,15 +184,16 @@ class Worker:
         return entry.state == state and entry.on == self.on and self.group in (None, entry.group)
 
     def _settle_ended(self, entries: list[Entry]) -> bool:
-        ready, _, _ = select.select([keeper.ended for keeper in self._keepers.values()], [], [], 0)
-        for id, keeper in list(self._keepers.items()):
-            if keeper.ended in ready:
-                self._keepers.pop(id).reap()
+        ready, _, _ = select.select([supervisor.ended for supervisor in self._supervisors.values()], [], [], 0)
+        for id, supervisor in list(self._supervisors.items()):
+            if supervisor.ended in ready:
+                self._supervisors.pop(id).reap()
         done = False
-        for entry in [entry for entry in entries if entry.state == RUNNING]:
+        running = [entry for entry in entries if entry.state == RUNNING]
+        for entry in [entry for entry in running if entry.on == self.on or entry.group == self.group]:
             ended = None
             with self._tolerate(entry):
-                ended = None if entry.id in self._keepers else settle(self.queue, entry, again=self.stopping)
+                ended = None if entry.id in self._supervisors else settle(self.queue, entry, again=self.stopping)
             if ended is not None:
                 self._report(Event("ended", ended))
                 done = True
@@ -232,8 +254,9 @@ class Worker:
             number = entry.attempts[-1].number + 1 if entry.attempts else 1
             file.write({"attempt": number})  # takes the space for the exit code
             attempt = Attempt(number=number, started=now(), device=devices, boot_id=boot_id())
-            # a retry must use the same number of threads, even if the worker has other slots by then
-            env = {"OMP_NUM_THREADS": str(self.slots.threads), **entry.env} if CPU in devices else entry.env
+            env = entry.env
+            if CPU in devices and not entry.attempts:  # a retry must use the same number of threads
+                env = {**self.slots.threads, **entry.env}
             attempts = (*entry.attempts, attempt)
             running = replace(entry, state=RUNNING, attempts=attempts, env=env, reason="", not_before=0.0)
             started = queue.update(entry.id, lambda current: running if current == entry else current)
@@ -241,8 +264,9 @@ class Worker:
                 return None
             try:
                 task = make_task(queue, started, argv, os.environ, self.slots.environment(devices))
-                if keeper := self._executor.start(queue, started, task, file):
-                    self._keepers[entry.id] = keeper
+                task = task._replace(detached=self._detached)
+                if supervisor := self._executor.start(queue, started, task, file):
+                    self._supervisors[entry.id] = supervisor
             except OSError:  # it has not been started
                 queue.update(entry.id, lambda now: replace(entry, state=now.then or WAITING))
                 raise
@@ -274,11 +298,20 @@ def _path(queue: Queue, name: str, on: str) -> Path:
 def _lock_worker(queue: Queue, on: str) -> LockedFile:
     deadline = time.monotonic() + LONGEST_HANDOVER
     while (file := lock(_path(queue, WORKER, on))) is None:
-        if find_worker(queue, on) or time.monotonic() > deadline:
-            pid, hint = read_status(_path(queue, WORKER, on)).get("pid"), "stop it with `alchemy queue stop`"
-            raise WorkerExists(f"the queue already has a worker, process {pid}", hint=hint)
+        refuse_second(queue, on)
+        if time.monotonic() > deadline:
+            raise WorkerExists(f"the worker of the queue does not end, process {_read_worker(queue, on).get('pid')}")
         time.sleep(0.01)
     return file
+
+
+def refuse_second(queue: Queue, on: str = LOCAL) -> None:
+    """Raise an error if the queue has a worker."""
+    if status := find_worker(queue, on):
+        only = f", which runs only {status['group']}" if status.get("group") else ""
+        stop = "alchemy queue stop" + (f" --on {on}" if on != LOCAL else "")
+        text = f"the queue already has a worker, process {status['pid']}{only}"
+        raise WorkerExists(text, hint=f"wait until it has ended, or stop it with `{stop}`")
 
 
 def find_obstacle(entry: Entry, entries: Mapping[int, Entry]) -> str:
@@ -296,5 +329,9 @@ def drain(queue: Queue, on: str = LOCAL) -> None:
 
 def find_worker(queue: Queue, on: str = LOCAL) -> dict[str, Any]:
     """Return the status of the worker of a queue; empty if there is none."""
-    status = read_status(_path(queue, WORKER, on))
+    status = _read_worker(queue, on)
     return status if "pid" in status and is_here(status) and is_alive(status) else {}
+
+
+def _read_worker(queue: Queue, on: str) -> dict[str, Any]:
+    return read_status(_path(queue, WORKER, on))

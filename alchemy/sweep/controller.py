@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,14 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.metric_entries import read_metric_entries
 from alchemy.index.read_curves import CurveFollower
 from alchemy.index.value_format import format_names
-from alchemy.queue import Entry, Event, NewEntry, Queue, Slots, Worker, WorkerExists, stop_entry
+from alchemy.queue import Entry, Event, NewEntry, Queue, Slots, Worker, stop_entry
 from alchemy.queue import entry as states
 from alchemy.queue.worker import find_worker
 from alchemy.records.status import status_of, try_read_info
 from alchemy.sweep import study as outcomes
 from alchemy.sweep.optuna_storage import OptunaCopy
 from alchemy.sweep.proposers import propose
-from alchemy.sweep.pruning import is_hopeless
+from alchemy.sweep.pruning import should_prune
 from alchemy.sweep.settings import Settings
 from alchemy.sweep.space import Point
 from alchemy.sweep.study import End, Study, Trial
@@ -52,55 +51,36 @@ class Controller:
         options: dict[str, Any] | None = None,  # of the cluster
     ) -> None:
         self._study, self._settings, self._queue, self._make_entry = study, settings, queue, make_entry
-        self._slots, self._report, self._on_event = slots, report, on_event
+        self._slots, self._report = slots, report
         self.group = f"sweep:{study.name}"
-        self._worker = Worker(queue, slots, self.group, on_event, on)
+        self._worker = Worker(queue, slots, self.group, on_event, on, waits=True)
         self._on, self._options = on, options or {}
         self._copy = OptunaCopy(study)
         self._curves = _Curves(queue, settings)
-        self.is_exhausted = self._owns = self._waits = False
+        self.is_exhausted = self.is_stopped = False
         self._missing: MetricMissing | None = None
 
     def run(self) -> bool:
         """Run the sweep; return whether it is complete, which it is not after `stop`, or if runs are held."""
-        self._remove_strangers()
-        with contextlib.ExitStack() as stack:
+        self._remove_stale_entries()
+        with self._worker as worker:
             try:
-                while self.advance():
-                    self._owns = self._owns or self._take_over(stack)
-                    if self._owns:
-                        self._worker.step(POLL)
-                    elif self._worker.stopping:
-                        break  # the runs belong to another worker
-                    else:
-                        time.sleep(POLL)
+                while self.advance() and not worker.has_ended():
+                    worker.step(POLL)
             except AlchemyError:  # a full disk, for example
                 self.stop()
-                while self._owns and self._worker.running():
-                    self._worker.step(POLL)
+                while not worker.has_ended():
+                    worker.step(POLL)
                 raise
-        return not self._list_open()
+            self.is_stopped = worker.stopping or worker.is_draining
+        return not self.is_stopped and not self._list_open()
 
-    def _remove_strangers(self) -> None:
-        """Remove the entries of an earlier sweep of this name, whose folder was removed, and of lost points."""
-        points = {trial.number: trial.point for trial in self._study.trials}
+    def _remove_stale_entries(self) -> None:
+        """Remove the entries of points that the study does not have: of an earlier sweep of this name, for example."""
+        points = {(self._study.plan.created, trial.number) for trial in self._study.trials}
         for entry in self._queue.list(self.group):
-            params = entry.note.get("params")
-            is_other = params is not None and points.get(entry.note["point"], params) != params
-            if is_other or entry.note.get("study") != self._study.plan.created:
+            if (entry.note.get("study"), entry.note.get("point")) not in points:
                 stop_entry(self._queue, entry.id, then=states.REMOVED)
-
-    def _take_over(self, stack: contextlib.ExitStack) -> bool:
-        """Become the worker of the queue, unless there is one, which then runs the entries of the sweep."""
-        try:
-            stack.enter_context(self._worker)
-            return True
-        except WorkerExists:
-            if not self._waits:
-                self._waits = True
-                pid = find_worker(self._queue, self._on).get("pid", "unknown")
-                self._on_event(Event("problem", text=f"waiting for the worker of the queue, process {pid}"))
-            return False
 
     def stop(self) -> None:
         """Start nothing new and stop what is running; a signal handler may call it."""
@@ -113,10 +93,9 @@ class Controller:
             self._settle(trial, runs.get(trial.number, {}))
         if self._settings.prune:
             self._prune(runs)
-        if not self._worker.stopping:
+        if not self._worker.stopping and not self._worker.is_draining:
             self._fill(runs)
-        left = (states.RUNNING,) if self._worker.stopping else OPEN
-        return any(entry.state in left for entry in self._queue.list(self.group))
+        return any(entry.state in OPEN for entry in self._queue.list(self.group))
 
     def retry(self) -> None:
         """Run the failed runs of failed points again; a run that has finished without a valid value starts anew."""
@@ -126,7 +105,7 @@ class Controller:
             self._study.settle(trial, outcomes.RUNNING)
             for seed, entry in runs.get(trial.number, {}).items():
                 if entry.state == states.FAILED:
-                    self._queue.update(entry.id, _release)
+                    self._queue.update(entry.id, states.release)
                 elif entry.state == states.DONE and seed not in valid:
                     stop_entry(self._queue, entry.id, then=states.REMOVED)
         self._copy = OptunaCopy(self._study)
@@ -136,7 +115,7 @@ class Controller:
 
     def _collect_runs(self) -> dict[int, Runs]:
         found: dict[int, Runs] = {}
-        for entry in self._queue.list(self.group):
+        for entry in [entry for entry in self._queue.list(self.group) if entry.then != states.REMOVED]:
             if entry.state == states.WAITING and entry.on != self._on:  # the sweep was started elsewhere before
                 move = {"on": self._on, "options": self._options}
                 self._queue.update(entry.id, lambda entry, move=move: replace(entry, **move))  # type: ignore[misc]
@@ -147,14 +126,12 @@ class Controller:
         """Add the runs of points that have none yet, and of as many new points as there are free slots."""
         for trial in self._list_open():
             self._add_runs(trial, runs.get(trial.number, {}))
-        count = self._slots.count if self._owns else find_worker(self._queue, self._on).get("slots", self._slots.count)
+        count = find_worker(self._queue, self._on).get("slots", self._slots.count)
         room = count * max(len(self._slots.gpus), 1)
         busy = sum(entry.state in OPEN for entry in self._queue.list(self.group))
         while busy < room and (new := self._ask()) is not None:
-            known = self._match_runs(new, runs.get(new.number, {}))
-            self._add_runs(new, known)
-            self._settle(new, known)
-            busy += sum(str(seed) not in known for seed in self._settings.seeds)
+            self._add_runs(new, {})
+            busy += len(self._settings.seeds)
 
     def _ask(self) -> Trial | None:
         study, settings = self._study, self._settings
@@ -165,16 +142,9 @@ class Controller:
         self.is_exhausted = point is None
         return None if point is None else study.ask(point)
 
-    def _match_runs(self, trial: Trial, runs: Runs) -> Runs:
-        """Return the runs that a new point already has if its line was damaged; remove those of another point."""
-        for entry in runs.values():
-            if entry.note.get("params") != trial.point:
-                stop_entry(self._queue, entry.id, then=states.REMOVED)
-        return {seed: entry for seed, entry in runs.items() if entry.note.get("params") == trial.point}
-
     def _add_runs(self, trial: Trial, known: Runs) -> None:
         """Add the runs of a point that are not in the queue, and have not ended before."""
-        note = {"study": self._study.plan.created, "point": trial.number, "params": trial.point}
+        note = {"study": self._study.plan.created, "point": trial.number}
         seeds = [seed for seed in self._settings.seeds if str(seed) not in {*known, *trial.ends}]
         specs = [self._make_entry(trial.point, seed) for seed in seeds]
         if specs:
@@ -232,17 +202,13 @@ class Controller:
                 for entry in own.values():
                     if entry.state in OPEN and not entry.then:
                         stop_entry(self._queue, entry.id, then=states.DONE)
-            elif trial.state == outcomes.RUNNING and (evaluations := self._curves.find_hopeless(own, runs)):
+            elif trial.state == outcomes.RUNNING and (evaluations := self._curves.find_pruned(own, runs)):
                 reason = f"stopped after {evaluations} evaluations by {self._settings.prune} pruning"
                 records = [str(path) for entry in own.values() for path in self._queue.records_of(entry.id)[-1:]]
                 self._study.settle(trial, outcomes.PRUNED, records=records, reason=reason)
                 self._finish(trial)
                 for entry in own.values():
                     stop_entry(self._queue, entry.id, then=states.DONE)
-
-
-def _release(entry: Entry) -> Entry:
-    return replace(entry, state=states.WAITING, failures=0, not_before=0.0, reason="")
 
 
 class MetricMissing(AlchemyError):
@@ -257,7 +223,7 @@ class _Curves:
         self._followers: dict[Path, CurveFollower] = {}
         self._judged: dict[int, int] = {}  # entry -> evaluations, so that each one is judged once
 
-    def find_hopeless(self, own: Runs, runs: dict[int, Runs]) -> int:
+    def find_pruned(self, own: Runs, runs: dict[int, Runs]) -> int:
         """Return the number of evaluations after which a run of a point turns out to be hopeless; otherwise 0."""
         for entry in own.values():
             records = self._queue.records_of(entry.id) if entry.state == states.RUNNING else []
@@ -268,7 +234,7 @@ class _Curves:
                 continue
             self._judged[entry.id] = len(curve)
             others = [self._read(other) for group in runs.values() if group is not own for other in group.values()]
-            if is_hopeless(self._settings.prune, curve, others, after=self._settings.prune_after, since=since):
+            if should_prune(self._settings.prune, curve, others, after=self._settings.prune_after, since=since):
                 return len(curve)
         return 0
 

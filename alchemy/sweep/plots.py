@@ -30,7 +30,7 @@ def _draw_slice(study: Study, dimension: Dimension, ranked: Sequence[Trial]) -> 
     lines = []
     for label, trials in groups.items():
         used = [trial for trial in trials if dimension.key in trial.point]
-        xs = [dimension.place_of(trial.point[dimension.key]) for trial in used]
+        xs = [dimension.to_unit(trial.point[dimension.key]) for trial in used]
         if used:
             lines.append(PlotLine(label, xs, [trial.value or 0.0 for trial in used], dots=True))
     return Panel(f"{study.plan.metric} by {dimension.key}", lines, _label_values(dimension))
@@ -40,9 +40,9 @@ def _label_values(dimension: Dimension) -> list[tuple[float, str]]:
     if isinstance(dimension, Choice):
         step = math.ceil(len(dimension.values) / MOST_TICKS)
         values = list(dimension.values[::step])
-        return [(dimension.place_of(value), format_value(value)) for value in values]
+        return [(dimension.to_unit(value), format_value(value)) for value in values]
     places = [0.0, 0.25, 0.5, 0.75, 1.0]
-    return [(place, format_number(float(str(dimension.value_at(place))), 3)) for place in places]
+    return [(place, format_number(float(str(dimension.from_unit(place))), 3)) for place in places]
 
 
 def _draw_parallel(study: Study, ranked: Sequence[Trial]) -> Panel:
@@ -53,10 +53,12 @@ def _draw_parallel(study: Study, ranked: Sequence[Trial]) -> Panel:
     lines = [PlotLine(label, [], []) for label in QUARTERS]
     for place, trial in enumerate(ranked):
         line = lines[place * len(lines) // len(ranked)]
-        heights = [axis.place_of(trial.point[axis.key]) if axis.key in trial.point else math.nan for axis in axes]
+        heights = [axis.to_unit(trial.point[axis.key]) if axis.key in trial.point else math.nan for axis in axes]
         heights.append((values[place] - worst) / span if span else 0.5)
         line.xs += [number / len(axes) for number in range(len(axes) + 1)] + [math.nan]
         line.ys += [*heights, math.nan]
     ticks = [(number / len(axes), axis.key) for number, axis in enumerate(axes)]
+    labels = [(x, y, text) for (x, _), axis in zip(ticks, axes, strict=True) for y, text in _label_values(axis)]
+    labels += [(1.0, 1.0, format_number(values[0])), (1.0, 0.0, format_number(worst))] if span else []
     title = "parallel coordinates (first value of a key at the bottom; best metric on top)"
-    return Panel(title, [line for line in lines if line.xs], [*ticks, (1.0, study.plan.metric)])
+    return Panel(title, [line for line in lines if line.xs], [*ticks, (1.0, study.plan.metric)], labels)

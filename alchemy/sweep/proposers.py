@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from alchemy.config.toml_writer import format_inline
+from alchemy.sweep.samplers import propose_cmaes, propose_tpe
 from alchemy.sweep.sobol import draw_sobol
 from alchemy.sweep.space import Choice, Dimension, Point, Range, Space, Value
 
@@ -152,24 +153,12 @@ def _step(space: Space, point: Point, numbers: random.Random) -> Point:
 
 def _shift(dimension: Dimension, value: Value, numbers: random.Random) -> Value:
     if isinstance(dimension, Range):
-        return dimension.value_at(min(max(dimension.place_of(value) + numbers.gauss(0, STEP), 0.0), 1.0))
+        return dimension.from_unit(min(max(dimension.to_unit(value) + numbers.gauss(0, STEP), 0.0), 1.0))
     place, count = dimension.values.index(value), len(dimension.values)
     if not dimension.is_numeric:
         return dimension.values[(place + numbers.randrange(1, count)) % count]
     reach = max(1, round(abs(numbers.gauss(0, STEP * count))))
     return dimension.values[min(max(place + numbers.choice((-reach, reach)), 0), count - 1)]
-
-
-def _propose_tpe(space: Space, seed: str, history: History, trials: int) -> Point:
-    from alchemy.sweep.samplers import propose_tpe
-
-    return propose_tpe(space, seed, history)
-
-
-def _propose_cmaes(space: Space, seed: str, history: History, trials: int) -> Point:
-    from alchemy.sweep.samplers import propose_cmaes
-
-    return propose_cmaes(space, seed, history)
 
 
 _PROPOSERS: dict[str, Proposer] = {
@@ -178,6 +167,6 @@ _PROPOSERS: dict[str, Proposer] = {
     "sobol": propose_sobol,
     "annealing": propose_annealing,
     "hill_climbing": propose_hill_climbing,
-    "tpe": _propose_tpe,
-    "cmaes": _propose_cmaes,
+    "tpe": propose_tpe,
+    "cmaes": propose_cmaes,
 }

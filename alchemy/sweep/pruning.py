@@ -15,14 +15,14 @@ FACTOR = 3  # ASHA keeps one run in three at each rung
 Curve = Sequence[float]
 
 
-def is_hopeless(rule: str, curve: Curve, others: Sequence[Curve], *, after: int = 1, since: int = 0) -> bool:
+def should_prune(rule: str, curve: Curve, others: Sequence[Curve], *, after: int = 1, since: int = 0) -> bool:
     """Return whether a run can be stopped; never before `after` evaluations.
 
-    Only what has been added `since` that many evaluations is judged, so that each evaluation is judged once.
+    Only the evaluations after the first `since` are judged, so that each one is judged once.
 
-    >>> is_hopeless("median", [3.0], [[1.0], [2.0], [2.0], [9.0]]), is_hopeless("median", [3.0], [[1.0]])
+    >>> should_prune("median", [3.0], [[1.0], [2.0], [2.0], [9.0]]), should_prune("median", [3.0], [[1.0]])
     (True, False)
-    >>> is_hopeless("asha", [3.0], [[1.0], [2.0]]), is_hopeless("asha", [1.0], [[2.0], [3.0]])
+    >>> should_prune("asha", [3.0], [[1.0], [2.0]]), should_prune("asha", [1.0], [[2.0], [3.0]])
     (True, False)
     """
     if rule == "median":

@@ -154,7 +154,7 @@ def _spread(found: Range, count: int) -> list[Value]:
     """Return evenly spaced values of a range, including both ends."""
     places = [place / (count - 1) for place in range(count)] if count > 1 else [0.5]
     inner = replace(found, integer=False)
-    values = [inner.value_at(place) for place in places]
+    values = [inner.from_unit(place) for place in places]
     return list(dict.fromkeys(round(float(str(value))) for value in values)) if found.integer else list(values)
 
 

@@ -54,7 +54,7 @@ def _group(dimension: Dimension, trials: Sequence[Trial]) -> list[list[float]]:
         for trial in trials:
             groups.setdefault(dimension.values.index(trial.point[dimension.key]), []).append(_value(trial))
     else:
-        ordered = sorted(trials, key=lambda trial: dimension.place_of(trial.point[dimension.key]))
+        ordered = sorted(trials, key=lambda trial: dimension.to_unit(trial.point[dimension.key]))
         for place, trial in enumerate(ordered):
             groups.setdefault(place * BINS // len(ordered), []).append(_value(trial))
     return list(groups.values())

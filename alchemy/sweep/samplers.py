@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SIGMA = 0.2  # initial step size of CMA-ES, in parts of a range
 
 
-def propose_tpe(space: Space, seed: str, history: History) -> Point:
+def propose_tpe(space: Space, seed: str, history: History, trials: int) -> Point:
     """Optuna's tree-structured Parzen estimator; the first ten points are random."""
     optuna = import_optuna()
     from optuna.trial import TrialState
@@ -47,14 +47,14 @@ def _suggest(trial: Trial, dimension: Dimension) -> Value:
         if dimension.integer:
             return trial.suggest_int(key, int(dimension.low), int(dimension.high), log=dimension.log)
         drawn = trial.suggest_float(key, dimension.low, dimension.high, log=dimension.log)
-        return dimension.value_at(dimension.place_of(drawn))
+        return dimension.from_unit(dimension.to_unit(drawn))
     if isinstance(dimension.values, range):
         return trial.suggest_int(key, dimension.values[0], dimension.values[-1], step=dimension.values.step)
     texts = [_to_optuna(value) for value in dimension.values]
     return dimension.values[texts.index(trial.suggest_categorical(key, texts))]
 
 
-def propose_cmaes(space: Space, seed: str, history: History) -> Point:
+def propose_cmaes(space: Space, seed: str, history: History, trials: int) -> Point:
     """CMA-ES on the numbers without a condition; all other keys are random.
 
     Every full population of evaluated points, in order, is one generation.
@@ -67,7 +67,7 @@ def propose_cmaes(space: Space, seed: str, history: History) -> Point:
     size = optimizer.population_size
     for start in range(0, len(known) - size + 1, size):
         batch = known[start : start + size]
-        places = [np.array([own.place_of(point[own.key]) for own in numeric]) for point, _ in batch]
+        places = [np.array([own.to_unit(point[own.key]) for own in numeric]) for point, _ in batch]
         optimizer.tell([(place, value) for place, (_, value) in zip(places, batch, strict=True)])
     optimizer.reseed_rng(_number(seed, len(history)))
     drawn = dict(zip((own.key for own in numeric), optimizer.ask().tolist(), strict=True))

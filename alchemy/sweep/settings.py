@@ -119,4 +119,6 @@ def check_method(settings: Settings, place: str = "") -> Iterator[Problem]:
     if method == "sobol" and len(space.dimensions) > MOST:
         yield Problem(f"sobol supports at most {MOST} keys, not {len(space.dimensions)}", where, hint="use random")
     if len(set(settings.seeds)) < len(settings.seeds) or not settings.seeds:
-        yield Problem(f"seeds must be different numbers, got {settings.seeds}", where, "sweep")
+        yield Problem(
+            f"seeds must be different numbers, got {settings.seeds}", settings.where.get("seeds", place), "sweep"
+        )

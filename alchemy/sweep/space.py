@@ -34,11 +34,11 @@ class Choice:
         numbers = [value for value in self.values if isinstance(value, int | float) and not isinstance(value, bool)]
         return len(numbers) == len(self.values) and numbers == sorted(numbers)
 
-    def value_at(self, place: float) -> Value:
+    def from_unit(self, place: float) -> Value:
         """Return the value at a place from 0 to 1."""
         return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
 
-    def place_of(self, value: Value) -> float:
+    def to_unit(self, value: Value) -> float:
         return (self.values.index(value) + 0.5) / len(self.values)
 
     def contains(self, value: object) -> bool:
@@ -68,9 +68,9 @@ class Range:
         assert self.integer
         return range(int(self.low), int(self.high) + 1)
 
-    def value_at(self, place: float) -> Value:
+    def from_unit(self, place: float) -> Value:
         """
-        >>> Range("lr", 1e-4, 1e-2, log=True).value_at(0.5), Range("n", 1, 64, log=True, integer=True).value_at(1.0)
+        >>> Range("lr", 1e-4, 1e-2, log=True).from_unit(0.5), Range("n", 1, 64, log=True, integer=True).from_unit(1.0)
         (0.001, 64)
         """
         # an integer owns the interval of half a unit around it
@@ -81,7 +81,7 @@ class Range:
             return min(max(round(number), int(self.low)), int(self.high))
         return min(max(float(f"{number:.{DIGITS}g}"), self.low), self.high)
 
-    def place_of(self, value: Value) -> float:
+    def to_unit(self, value: Value) -> float:
         assert isinstance(value, int | float)
         if self.low == self.high:
             return 0.5
@@ -94,7 +94,7 @@ class Range:
         return type(value) is kind and self.low <= value <= self.high
 
     def probe(self) -> list[Value]:
-        return [self.value_at(0.0), self.value_at(1.0)]
+        return [self.from_unit(0.0), self.from_unit(1.0)]
 
 
 Dimension = Choice | Range
@@ -111,7 +111,7 @@ class Space:
         point: Point = {}
         for dimension, place in zip(self.dimensions, places, strict=True):
             if is_active(dimension, point):
-                point[dimension.key] = dimension.value_at(place)
+                point[dimension.key] = dimension.from_unit(place)
         return point
 
     def contains(self, point: Mapping[str, Value]) -> bool:

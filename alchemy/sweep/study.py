@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +88,7 @@ class Study:
         self.folder = folder
         self.plan = _read_plan(folder)
         self.space = _read_space(self.plan)
-        self.trials, self.lost = _read_trials(folder / POINTS)
+        self.trials = _read_trials(folder / POINTS)
         for trial in self.trials:
             if not self.space.contains(trial.point):
                 text = f"{shorten_path(folder / POINTS)} is damaged: point {trial.number} is not in the space"
@@ -117,10 +115,9 @@ class Study:
 
     def ask(self, point: Point) -> Trial:
         """Write a new point; it is run even if the sweep is killed right after."""
-        known = {trial.number for trial in self.trials}
-        trial = Trial(next(number for number in count() if number not in known), point)
+        trial = Trial(self.trials[-1].number + 1 if self.trials else 0, point)
         self._append({"event": ASKED, "point": trial.number, "params": point})
-        insort(self.trials, trial, key=lambda own: own.number)
+        self.trials.append(trial)
         return trial
 
     def end_run(self, trial: Trial, seed: str, end: End) -> None:
@@ -258,13 +255,12 @@ def _read_space(plan: Plan) -> Space:
     return space
 
 
-def _read_trials(path: Path) -> tuple[list[Trial], int]:
-    """Return the points of a file, and how many are lost.
+def _read_trials(path: Path) -> list[Trial]:
+    """Return the points of a file.
 
-    A line that is damaged, because the sweep was killed while writing it, is skipped.
+    A line that was cut off by a full disk or a power failure is skipped: its point has no runs yet.
     """
     trials: dict[int, Trial] = {}
-    largest = -1
     for place, row in enumerate(_read_rows(path), 1):
         if row is None:
             continue
@@ -273,7 +269,6 @@ def _read_trials(path: Path) -> tuple[list[Trial], int]:
             raise AlchemyError(f"{shorten_path(path)}:{place} is damaged", hint="remove the line")
         if type(number) is not int or number < 0:
             continue
-        largest = max(largest, number)
         if event == ASKED and number not in trials and "params" in row:
             trials[number] = Trial(number, row["params"])
         elif event == ENDED and number in trials and "seed" in row:
@@ -281,7 +276,7 @@ def _read_trials(path: Path) -> tuple[list[Trial], int]:
             trials[number].ends[row["seed"]] = end
         elif number in trials and event in (RUNNING, DONE, PRUNED, FAILED):
             _apply(trials[number], event, row)
-    return [trials[number] for number in sorted(trials)], largest + 1 - len(trials)
+    return [trials[number] for number in sorted(trials)]
 
 
 def _read_rows(path: Path) -> list[dict[str, Any] | None]:

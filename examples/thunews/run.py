@@ -18,9 +18,9 @@ from alchemy.config import dumps
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc, cuda_count
-from alchemy.launch.process_group import get_rank_info, open_group
+from alchemy.launch.process_group import open_group
 from alchemy.launch.project_imports import add_to_path
-from alchemy.launch.ranks import is_launched, start_ranks
+from alchemy.launch.ranks import get_rank_info, is_launched, start_ranks
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.tasks.text_task import check_vocabulary

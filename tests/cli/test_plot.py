@@ -77,7 +77,7 @@ def test_a_comparison_is_a_table_and_a_sentence(project: Path, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "optim.lr  0.1  0.2" in out
     assert "dev/f1 *" in out and "+0.02" in out
-    assert "B is better than A on dev/f1 by 0.02 (standard error " in out and "paired over 2 seeds)" in out
+    assert "B is ahead of A on dev/f1 by 0.02 with every seed" in out and "(paired over 2 seeds)" in out
     assert main(["compare", "last~1", "last", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["config"] == {} and found["metrics"]["dev/f1"]["tests"] == [None, None]

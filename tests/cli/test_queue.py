@@ -6,12 +6,14 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from alchemy.cli import main
-from alchemy.queue import Queue
+from alchemy.queue import Attempt, Queue, Worker
+from alchemy.records.status import now
 from tests.cli.run_command import run
 from tests.queue.commands import add, wait_until
 
@@ -279,7 +281,7 @@ def test_an_entry_whose_files_cannot_be_used_is_listed_and_removed(queue, capsys
     for suffix in ("attempt", "log", "records"):
         queue.path(1, suffix).mkdir()
     assert "runs into an error: [Errno 21] Is a directory" in run(capsys, "queue", "ls")
-    assert "000001.log: Is a directory" in run(capsys, "queue", "logs", "1", code=2)
+    assert "000001.log: it is not a regular file" in run(capsys, "queue", "logs", "1", code=2)
     assert run(capsys, "queue", "rm", "1") == "removed 1\n"
     assert run(capsys, "queue", "ls").startswith("the queue is empty")
 
@@ -305,3 +307,31 @@ def test_a_command_is_either_printed_or_added(project, capsys):
     out = run(capsys, "run", "train.toml", "--queue", "--print-command", code=2)
     assert "a run in the queue has no --print-command; leave out --print-command" in out
     assert Queue().list() == []
+
+
+def test_a_worker_of_a_group_is_named_to_those_it_does_not_serve(queue, capsys):
+    with Worker(queue, group="sweep:lr"):
+        add(queue, "pass")
+        line = f"the worker, process {os.getpid()}, runs only sweep:lr; `alchemy queue start` starts another"
+        assert line in run(capsys, "queue", "ls")
+        for words in ([], ["--background"]):
+            error = run(capsys, "queue", "start", *words, code=2)
+            assert f"already has a worker, process {os.getpid()}, which runs only sweep:lr; wait until it" in error
+    assert "--on local: unknown cluster; use slurm, ray" in run(capsys, "queue", "start", "--on", "local", code=2)
+
+
+def test_an_entry_that_is_being_stopped_can_be_released(queue, capsys):
+    (entry,) = add(queue, "pass", on="slurm")
+    attempt = Attempt(number=1, started=now(), device=("slurm",))
+    queue.update(entry.id, lambda entry: replace(entry, state="running", attempts=(attempt,)))
+    assert "entry 1 is running: there is nothing to release" in run(capsys, "queue", "release", "1", code=2)
+    queue.update(entry.id, lambda entry: replace(entry, then="held"))
+    assert "released 1" in run(capsys, "queue", "release", "1")
+    assert queue.get(1).then == "waiting"
+
+
+def test_a_listing_has_no_columns_without_news(queue, capsys):
+    add(queue, "pass")
+    assert run(capsys, "queue", "ls").splitlines()[0].split() == ["id", "state", "run"]
+    add(queue, "pass", priority=1, on="ray", after=(1,))
+    assert run(capsys, "queue", "ls").splitlines()[0].split() == ["id", "state", "priority", "on", "run", "cause"]

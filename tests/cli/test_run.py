@@ -14,34 +14,7 @@ from pathlib import Path
 import pytest
 
 from alchemy.cli import main
-
-QUICK = ["--set", "sched.epochs=1", "--device", "-1"]
-SLOW_PIPE = """import time
-from alchemy.pipeline import EndStepPipeline
-
-class Slow(EndStepPipeline):
-    def __init__(self) -> None:
-        super().__init__()
-
-    def __call__(self, outputs, **kwargs):
-        print("stepping", flush=True)
-        time.sleep(0.05)
-        return kwargs
-
-class Boom(Slow):
-    def __call__(self, outputs, **kwargs):
-        raise ValueError("boom [x] {y}")
-"""
-
-
-def add_pipe(project, name):
-    (project / "src" / "steps.py").write_text(SLOW_PIPE)
-    (project / f"{name}.toml").write_text(f'base = "train.toml"\n[sched]\npipes = [{{ type = "src.steps.{name}" }}]\n')
-    return f"{name}.toml"
-
-
-def records(project, kind="train"):
-    return sorted((project / "records" / kind).glob("*"))
+from tests.cli.pipes_in_project import QUICK, add_pipe, records
 
 
 def test_train_then_test_then_predict(project, capsys):
@@ -85,15 +58,6 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
     assert json.loads((tested / "record.json").read_text())["purpose"] == f"test of {new.relative_to(project)}"
     assert main(["test", "latest", "--checkpoint", "best"]) == 2
     assert "has no checkpoint 'best'; choose one with --checkpoint: last, u29" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("forked_runs")
-def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capsys):
-    bad = add_pipe(project, "Boom")
-    assert main(["run", "train.toml", bad, *QUICK, "--device", "-1"]) == 1
-    _, good, failed = capsys.readouterr().out.partition("experiment ")[2].splitlines()
-    assert re.match(r"train.toml +finished +1/1 +accuracy [\d.]+ .* records/train/\S+$", good)
-    assert re.match(r"Boom.toml +failed +1/1 +records/train/\S+$", failed)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["record", "no record"])

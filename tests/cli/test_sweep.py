@@ -186,13 +186,6 @@ def test_a_damaged_sweep_does_not_hide_the_others(records, capsys):
     assert err.startswith("warning: ") and "broken/study.json cannot be read" in err
 
 
-def test_a_point_that_cannot_be_read_is_a_warning(records, capsys):
-    path = make_study().folder / "points.jsonl"
-    path.write_text(path.read_text().partition("\n")[2])
-    assert main(["sweep", "show", "toy"]) == 0
-    assert capsys.readouterr().err.endswith("toy/points.jsonl is damaged: 1 point cannot be read\n")
-
-
 def test_help_names_the_options_of_a_sweep(capsys):
     assert "`alchemy sweep run --help` lists the options" in run(capsys, "sweep", "--help")
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from alchemy.cli import cluster
-from alchemy.cluster import ray_cluster, slurm_options, travel
-from alchemy.cluster.travel import list_excluded
+from alchemy.cluster import project_copy, ray_cluster, slurm_options
+from alchemy.cluster.project_copy import list_excluded
 from alchemy.errors import AlchemyError
 
 
@@ -26,12 +26,12 @@ def test_options_of_a_cluster_need_the_cluster(tmp_path, monkeypatch):
         cluster.choose_cluster(args)
 
 
-def test_a_project_travels_without_records_and_not_if_it_is_large(tmp_path, monkeypatch):
+def test_a_project_is_copied_without_records_and_not_if_it_is_large(tmp_path, monkeypatch):
     (tmp_path / "mine" / "run").mkdir(parents=True)
     (tmp_path / "mine" / "run" / "record.json").write_text("{}")
     (tmp_path / "train.toml").write_text("x" * 100)
     assert "/mine/run" in list_excluded(tmp_path)
-    monkeypatch.setattr(travel, "MAX_BYTES", 50)
+    monkeypatch.setattr(project_copy, "MAX_BYTES", 50)
     with pytest.raises(AlchemyError, match="is larger than 0 MiB without its records"):
         list_excluded(tmp_path)
 

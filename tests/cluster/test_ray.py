@@ -69,10 +69,10 @@ def test_one_training_over_two_workers(demo, alchemy):
     assert json.loads((there / "env.json").read_text())["processes"] == 2
 
 
-@pytest.mark.parametrize("travel", [0, 1], ids=["shared", "copied"])
-def test_a_lost_worker_is_replaced(demo, alchemy, travel):
+@pytest.mark.parametrize("copied", [0, 1], ids=["shared", "copied"])
+def test_a_lost_worker_is_replaced(demo, alchemy, copied):
     alchemy("run", "train.toml", *LONG, "--set", f"{LOG_DIR}whole")
-    options = ["--set", f"{LOG_DIR}lost", "--desc", demo.name, "--on", "ray", "--ray", f"travel={travel}"]
+    options = ["--set", f"{LOG_DIR}lost", "--desc", demo.name, "--on", "ray", "--ray", f"copy={copied}"]
     command = start("run", "train.toml", *LONG, *options)
     queue = Queue()
     wait_until(lambda: has_checkpoint(queue), 90)
@@ -86,7 +86,7 @@ def test_a_lost_worker_is_replaced(demo, alchemy, travel):
 
 def test_an_interrupted_run_saves_its_state_and_continues(demo, alchemy):
     words = [*LONG, "--set", "sched.epochs=400"]  # time enough to be interrupted
-    command = start("run", "train.toml", *words, "--on", "ray", "--ray", "travel=1")
+    command = start("run", "train.toml", *words, "--on", "ray", "--ray", "copy=1")
     queue = Queue()
     wait_until(lambda: has_checkpoint(queue), 90)
     command.send_signal(signal.SIGINT)
@@ -123,7 +123,7 @@ def client_server(monkeypatch, tmp_path):
 
 
 def test_runs_on_a_cluster_that_is_there(demo, alchemy, client_server):
-    output = alchemy("run", "train.toml", *CPU, "--seeds", "1,2", "--on", client_server, "--ray", "travel=1")
+    output = alchemy("run", "train.toml", *CPU, "--seeds", "1,2", "--on", client_server, "--ray", "copy=1")
     assert "2 done" in output and [status_of(record) for record in demo.glob("records/*/*")] == ["finished"] * 2
 
 
@@ -140,7 +140,7 @@ def test_a_full_disk_on_the_worker(demo, alchemy):
     small = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=256k none disk && exec "$@"']
     if subprocess.run([*small, "sh", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no disk can be mounted here")
-    command = [sys.executable, "-m", "alchemy", "run", "train.toml", *CPU, "--on", "ray", "--ray", "travel=1"]
+    command = [sys.executable, "-m", "alchemy", "run", "train.toml", *CPU, "--on", "ray", "--ray", "copy=1"]
     env = {**os.environ, "TMPDIR": str(demo / "disk"), "RAY_TMPDIR": "/tmp"}
     with open("output.txt", "w+") as output:
         assert subprocess.run([*small, "sh", *command], stdout=output, stderr=output, env=env).returncode == 1

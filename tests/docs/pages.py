@@ -5,6 +5,7 @@ to that file. A `bash` block is run, and the next block starts in the folder whe
 page run one after the other in one program, after the commands. A comment before a block changes how it is run:
 
     <!-- not run: REASON -->    skip the block
+    <!-- needs: PACKAGE -->     skip the block and its output if an optional package is missing
     <!-- exit: N -->            the command must exit with this code
     <!-- output -->             the text is the output of the previous block
 
@@ -17,6 +18,7 @@ same order, possibly with others in between.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -28,7 +30,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent.parent
 KINDS = ("bash", "python", "toml", "json", "yaml", "ini", "text", "csv", "mermaid", "")
 BLOCK = re.compile(
-    r"(?:<!-- (?P<mark>not run: [^>]+|exit: \d+|output) -->\n)?^```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$",
+    r"(?:<!-- (?P<mark>not run: [^>]+|needs: \w+|exit: \d+|output) -->\n)?^```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 IN_BACKGROUND = re.compile(r" &$|--background", re.MULTILINE)
@@ -53,6 +55,11 @@ class Block(NamedTuple):
     def file(self) -> str:
         match = re.match(r"(?:#|//) file: (\S+)\n", self.body)
         return match[1] if match else ""
+
+    @property
+    def is_skipped(self) -> bool:
+        package = self.mark.removeprefix("needs: ") if self.mark.startswith("needs") else ""
+        return self.mark.startswith("not run") or bool(package and importlib.util.find_spec(package) is None)
 
     @property
     def code(self) -> int:
@@ -83,10 +90,12 @@ class Terminal:
         self._run_python()
 
     def _do(self, block: Block, before: Block | None) -> None:
-        if block.mark.startswith("not run"):
+        if block.is_skipped:
             return
         if block.mark == "output":
             assert before is not None, f"line {block.line}: of which block?"
+            if before.is_skipped:
+                return
             assert before.kind in ("bash", "python"), f"line {block.line}: of which block?"
             if before.kind == "bash":
                 compare(block, self.printed)
@@ -103,7 +112,7 @@ class Terminal:
 
     def _shell(self, block: Block, text: str) -> None:
         # background jobs are killed by process id, which requires the real programs
-        quick = not IN_BACKGROUND.search(text)
+        quick = not IN_BACKGROUND.search(text) and not block.mark.startswith("needs")
         folders = [str(self.programs)] * quick + [str(Path(sys.executable).parent), os.environ["PATH"]]
         place = self.home / ".place"
         env = {**os.environ, "PATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1", "PLACE": str(place)}

@@ -18,7 +18,8 @@ from torch import nn
 
 from alchemy.errors import AlchemyError
 from alchemy.launch import process_group as groups
-from alchemy.launch.process_group import NEEDED, first_failure, get_rank_info, local_device, open_group
+from alchemy.launch.process_group import first_failure, local_device, open_group
+from alchemy.launch.ranks import NEEDED, get_rank_info
 from alchemy.null_objects import SingleProcess
 
 SIZES = (1, 2, 3)

@@ -7,7 +7,7 @@ import pytest
 
 from alchemy.queue import Attempt, Entry, Needs, Worker, stop_entry
 from alchemy.queue.attempts import End, conclude, plan_command, settle
-from alchemy.queue.executor import Keepers
+from alchemy.queue.executor import LocalExecutor
 from alchemy.records import Record
 from alchemy.records.status import boot_id
 from tests.queue.commands import add, work
@@ -46,6 +46,8 @@ def make_record(folder, status, **fields):
         (End(None, ""), {}, "lost", "waiting"),
         (End(None, ""), {"then": "held"}, "stopped", "held"),
         (End(None, "", finished=True), {}, "done", "done"),
+        (End(None, "", cancelled=True), {"retries": 1}, "stopped", "held"),
+        (End(None, "", cancelled=True), {"then": "waiting"}, "stopped", "waiting"),
     ],
 )
 def test_what_becomes_of_an_entry(end, fields, outcome, state):
@@ -91,6 +93,11 @@ def test_a_finished_record_is_never_run_again(tmp_path):
     assert plan_command(started(argv=testing), [record]) == (*testing, "--resume", str(record))
 
 
+def test_a_sanity_check_starts_from_the_beginning(tmp_path):
+    argv = (*RUN, "--overfit=2")
+    assert plan_command(started(argv=argv), [make_record(tmp_path, "killed")]) == argv
+
+
 def test_other_records_are_not_resumed(tmp_path):
     """Those of evaluations, of runs that were killed before they trained, and damaged ones."""
     early = make_record(tmp_path / "1", "failed", versions={})
@@ -101,12 +108,18 @@ def test_other_records_are_not_resumed(tmp_path):
     assert plan_command(started(argv=("python", "x.py")), [make_record(tmp_path / "4", "failed")]) == ("python", "x.py")
 
 
-def test_the_cause_is_that_of_the_record(queue, tmp_path):
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [("9999", "ValueError: no such word"), ("2000", "exit code 1")],
+    ids=["this attempt", "an earlier attempt"],
+)
+def test_the_cause_is_that_of_the_record(queue, tmp_path, ended, reason):
     info = json.loads((make_record(tmp_path, "failed") / "record.json").read_text())
-    (tmp_path / "x" / "record.json").write_text(json.dumps(info | {"reason": "ValueError: no such word"}))
+    failed = {"reason": "ValueError: no such word", "ended": ended}
+    (tmp_path / "x" / "record.json").write_text(json.dumps(info | failed))
     add(queue, f"import os; open(os.environ['ALCHEMY_QUEUE_RECORDS'], 'a').write({str(tmp_path / 'x')!r}); os._exit(1)")
     work(queue)
-    assert queue.get(1).reason == "ValueError: no such word"
+    assert queue.get(1).reason == reason
     assert queue.records_of(1) == [tmp_path / "x"]
 
 
@@ -134,7 +147,7 @@ def test_an_attempt_has_not_ended_while_its_record_is_written_to(queue, tmp_path
     queue.update(1, lambda entry: started())
     record = Record.create(tmp_path, name="x", tag="x", files={"cfg.toml": ""}, versions={"torch": "2"})
     queue.path(1, "records").write_text(f"{record.path}\n")
-    assert settle(queue, queue.get(1)) is None and not Keepers().describe(queue, queue.get(1))
+    assert settle(queue, queue.get(1)) is None and not LocalExecutor().describe(queue, queue.get(1))
     record.finish("finished")
     assert settle(queue, queue.get(1)).state == "done"
 

@@ -70,7 +70,10 @@ def test_such_an_entry_is_passed_over_and_says_why(queue):
 
 def test_a_run_does_not_overtake_one_that_waits_for_more_gpus(queue):
     order = "import os; open('out', 'a').write(os.environ['CUDA_VISIBLE_DEVICES'] + ' ')"
-    add(queue, f"import os, time\nwhile not os.path.exists('out'): time.sleep(0.01)\n{order}")
+    add(
+        queue,
+        f"import os, time\nwhile not (os.path.exists('out') and os.path.getsize('out')): time.sleep(0.01)\n{order}",
+    )
     add(queue, order, needs=Needs(devices=2))
     add(queue, order)
     add(queue, order, needs=Needs(devices=0))

@@ -1,4 +1,4 @@
-"""Kill the worker, the keepers, the commands or everything, at any moment, and look at the entries and the ledger."""
+"""Kill the worker, supervisors, commands or everything, at any moment, and look at the entries and the ledger."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from alchemy.records.status import is_alive
 from tests.queue.commands import wait_until
 from tests.queue.worker_process import WorkerProcess, read_ledger, write_programs
 
-VICTIMS = ("worker", "keeper", "command", "all")
+VICTIMS = ("worker", "supervisor", "command", "all")
 
 
 def check_history(folder, kills, slots):
@@ -56,7 +56,7 @@ def test_everything_is_killed(tmp_path):
     check_history(tmp_path, [(0.2, "all"), (0.15, "all")], slots=1)
 
 
-@pytest.mark.parametrize("victim", ["keeper", "command"])
+@pytest.mark.parametrize("victim", ["supervisor", "command"])
 def test_a_keeper_or_a_command_is_killed(victim, tmp_path):
     check_history(tmp_path, [(0.2, victim), (0.05, victim), (0.05, victim)], slots=2)
 
@@ -75,7 +75,7 @@ def run_until_started(folder, name, seconds):
 
 def test_a_command_that_outlives_its_keeper_is_not_started_again_before_it_has_ended(tmp_path):
     worker = run_until_started(tmp_path, "s1", "0.3")
-    worker.kill("keeper")
+    worker.kill("supervisor")
     (entry,) = worker.finish()
     assert [attempt.outcome for attempt in entry.attempts] == ["lost", "done"]
     assert [event for _, event in read_ledger(tmp_path)] == ["start", "end", "start", "end"]
@@ -85,7 +85,7 @@ def test_a_command_that_outlives_its_keeper_is_not_started_again_before_it_has_e
 def test_a_command_ends_with_its_keeper(tmp_path):
     worker = run_until_started(tmp_path, "p1", "60")
     command = read_status(worker.queue.path(1, "attempt"))
-    worker.kill("keeper")
+    worker.kill("supervisor")
     wait_until(lambda: not is_alive(command))
     worker.kill("all")
 

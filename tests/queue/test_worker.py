@@ -13,8 +13,21 @@ from pathlib import Path
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.queue import Attempt, Needs, NewEntry, Queue, Slots, Worker, WorkerExists, attempts, keeper, stop_entry
+from alchemy.queue import (
+    Attempt,
+    Event,
+    Needs,
+    NewEntry,
+    Queue,
+    Slots,
+    Worker,
+    WorkerExists,
+    attempts,
+    stop_entry,
+    supervisor,
+)
 from alchemy.queue.locked_file import SIZE
+from alchemy.records.status import now
 from tests.queue.commands import add, python, states, wait_until, work
 
 PRINT = "import os; print(os.environ.get({!r}))"
@@ -85,7 +98,7 @@ def test_chosen_variables_of_the_worker_do_not_leak_into_a_run(queue, monkeypatc
 
 def test_threads_are_shared_and_stay_the_same(queue, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(8))
     monkeypatch.setattr(attempts, "SHORTEST_PAUSE", 0.0)
     code = f"{PRINT.format('OMP_NUM_THREADS')}; raise SystemExit(not os.path.exists('again'))"
     add(queue, code, retries=1)
@@ -95,6 +108,13 @@ def test_threads_are_shared_and_stay_the_same(queue, monkeypatch):
     Path("again").touch()
     work(queue, slots=4)
     assert log_of(queue) == "4\n4"
+
+
+def test_a_run_that_has_the_cpu_for_itself_uses_as_many_threads_as_without_a_queue(queue, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    add(queue, "import os; print(os.environ.get('OMP_NUM_THREADS'))")
+    work(queue)
+    assert log_of(queue) == "None"
 
 
 def test_an_entry_waits_for_those_it_names(queue):
@@ -149,7 +169,7 @@ def test_a_command_that_cannot_be_started_has_failed(queue, tmp_path, argv, cwd,
 
 
 def test_a_time_limit_stops_a_run_for_good(queue, monkeypatch):
-    monkeypatch.setattr(keeper, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "GRACE_SECONDS", 0.1)
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     add(queue, stubborn, "import time; time.sleep(60)", retries=3, needs=Needs(seconds=0.2))
     work(queue, slots=2)
@@ -171,7 +191,7 @@ def _is_zombie(pid):
 
 def test_a_second_worker_refuses(queue):
     with Worker(queue):
-        message = f"the queue already has a worker, process {os.getpid()}; stop it with `alchemy queue stop`"
+        message = f"already has a worker, process {os.getpid()}; wait until it has ended, or stop it with `alchemy"
         with pytest.raises(WorkerExists, match=message), Worker(Queue()):
             pass
     with Worker(queue):
@@ -276,3 +296,45 @@ def test_a_clock_that_was_set_back_delays_a_retry_no_longer_than_the_longest_pau
     monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.0)
     work(queue)
     assert Path("out").read_text() == "a"
+
+
+def test_a_worker_that_waits_takes_over_when_the_other_one_has_ended(queue):
+    add(queue, note("a"), group="mine")
+    events: list[Event] = []
+    with Worker(queue, Slots(), "mine", events.append, waits=True) as waiting:
+        with Worker(queue, Slots(), "other") as other:
+            assert not waiting.step(0) and not waiting.step(0)
+            other.step(0)
+        assert [event.text for event in events] == [f"waiting for the worker of the queue, process {os.getpid()}"]
+        while waiting.remaining():
+            waiting.step(0.02)
+    assert Path("out").read_text() == "a"
+
+
+def test_a_worker_leaves_the_entries_of_clusters_alone(queue):
+    elsewhere, own = add(queue, "pass", on="slurm"), add(queue, "pass")
+    attempt = Attempt(number=1, started=now(), device=("slurm",))
+    queue.update(elsewhere[0].id, lambda entry: replace(entry, state="running", attempts=(attempt,)))
+    events = work(queue)  # it would ask squeue
+    assert {event.entry.id for event in events} == {own[0].id}
+    assert states(queue) == ["running", "done"]
+
+
+def test_a_worker_can_be_stopped_on_a_full_disk(queue, monkeypatch):
+    add(queue, "import time; open('out', 'w').close(); time.sleep(60)")
+    events: list[Event] = []
+    with Worker(queue, on_event=events.append) as worker:
+        worker.step(0)
+        wait_until(Path("out").exists)
+        with monkeypatch.context() as patch:
+            patch.setattr(queue, "update", fail)
+            worker.stop()
+            wait_until(lambda: worker.step(0.02) or worker.has_ended())
+    assert [event.text for event in events if event.text] == ["the disk is full"]
+    with Worker(queue) as worker:  # the next worker reads how it ended
+        worker.step(0)
+    assert queue.get(1).attempts[0].outcome == "stopped"
+
+
+def fail(id, change):
+    raise AlchemyError("the disk is full")

@@ -15,7 +15,7 @@ from alchemy.records import Record
 from alchemy.records.status import process_start
 
 # every program notes in the ledger when it starts and ends, and if another one of its name is running; those whose name
-# starts with s ignore SIGTERM, so that they outlive their keeper
+# starts with s ignore SIGTERM, so that they outlive their supervisor
 NOTE = """
 import fcntl, json, os, signal, sys, time
 name, seconds = sys.argv[-2], float(sys.argv[-1])
@@ -91,14 +91,14 @@ class WorkerProcess:
             self.process = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)
 
     def kill(self, victim: str) -> None:
-        """Kill the worker, the keepers, the commands, or all of them."""
+        """Kill the worker, the supervisors, the commands, or all of them."""
         assert self.process is not None
         if victim in ("worker", "all"):
             self.process.kill()
             self.process.wait()
         for entry in self.queue.list():
             status = read_status(self.queue.path(entry.id, "attempt")) if entry.state == "running" else {}
-            for name, key in (("keeper", "keeper"), ("command", "pid")):
+            for name, key in (("supervisor", "supervisor"), ("command", "pid")):
                 if victim in (name, "all") and key in status and "exit_code" not in status:
                     _kill(status, status[key])
 
@@ -114,7 +114,7 @@ class WorkerProcess:
 def _kill(status: dict, pid: int) -> None:
     """Kill a process of an attempt, unless the command has ended, so that its number may belong to another."""
     if process_start(status["pid"]) == status["pid_started"]:
-        with contextlib.suppress(ProcessLookupError):  # the keeper is gone, and its command is ending
+        with contextlib.suppress(ProcessLookupError):  # the supervisor is gone, and its command is ending
             os.kill(pid, signal.SIGKILL)
 
 

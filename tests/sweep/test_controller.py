@@ -10,6 +10,7 @@ import pytest
 
 from alchemy.errors import AlchemyError
 from alchemy.queue import NewEntry, Queue, Slots, Worker, stop_entry
+from alchemy.queue.worker import drain
 from alchemy.sweep.controller import Controller, MetricMissing
 from alchemy.sweep.study import find_study, open_study
 from tests.queue.commands import wait_until
@@ -241,29 +242,16 @@ def test_a_cut_off_line_is_skipped():
     assert json.loads(path.read_bytes().splitlines()[-1])["event"] == "done"
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_damaged_point_keeps_its_runs_and_the_other_points(number):
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_damaged_point_runs_again_and_the_others_keep_their_runs(number):
     sweep(make_settings(trials=3))
     path = Path(".alchemy/sweeps/toy/points.jsonl")
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join("damaged\n" if f'"asked", "point": {number}' in row else row for row in rows))
-    assert (len(find_study("toy").trials), find_study("toy").lost) == (2, 1)
     study = sweep(make_settings(trials=3))
     assert [trial.state for trial in study.trials] == ["done"] * 3
     assert find_study("toy").trials == study.trials
-    assert ledger() == EVERY[:3]
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_runs_of_another_point_are_not_taken_for_a_damaged_one(killed):
-    sweep(make_settings(trials=1))
-    Path(".alchemy/sweeps/toy/points.jsonl").write_text("")
-    if killed:
-        with open_study(make_plan(make_settings(trials=1))) as study:
-            study.ask({"a": 3, "b": "x"})
-    study = sweep(make_settings(method="random", trials=1, seed=1))
-    assert study.trials[0].point != {"a": 1, "b": "x"}
-    assert len(ledger()) == 2
+    assert ledger() == [*EVERY[:3], EVERY[number]]
 
 
 def test_a_seed_that_has_ended_may_leave_the_queue():
@@ -283,3 +271,18 @@ def test_a_seed_that_has_ended_may_leave_the_queue():
 def test_a_space_of_one_point_has_a_sweep():
     study = sweep(make_settings(space=type(SPACE)(SPACE.dimensions[:1]), trials=1), command(lambda point, seed: [1.0]))
     assert len(study.ranked()) == 1
+
+
+def test_a_sweep_whose_worker_is_drained_stops_after_the_runs_that_have_started():
+    settings, queue = make_settings(), Queue()
+    with open_study(make_plan(settings)) as study:
+
+        def drain_at_once(kind, trial):
+            drain(queue)
+
+        controller = Controller(study, settings, queue, command(loss), Slots(1), drain_at_once)
+        assert not controller.run()
+        assert controller.is_stopped
+    assert ledger() == EVERY[:1]
+    sweep(settings)
+    assert ledger() == EVERY

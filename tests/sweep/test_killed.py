@@ -32,7 +32,7 @@ def start(*words: str) -> subprocess.Popen[bytes]:
 
 
 def list_family(pid: int) -> list[int]:
-    """Return a process and its descendants; keepers are in sessions of their own."""
+    """Return a process and its descendants; supervisors are in sessions of their own."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -78,9 +78,12 @@ def test_plots_have_parallel_coordinates_and_a_panel_per_key():
         "last quarter",
     ]
     assert [text for _, text in parallel.ticks] == ["lr", "b", "n", "dev/loss"]
+    assert [text for x, _, text in parallel.labels if x == 0.0] == ["0.0001", "0.000562", "0.00316", "0.0178", "0.1"]
+    assert [y for x, y, _ in parallel.labels if x == 1.0] == [1.0, 0.0]  # the best and the worst value
     assert all(0 <= y <= 1 for line in parallel.lines for y in line.ys if not math.isnan(y))
     assert "dev/loss by lr" in draw_text(plot, 80, 8)
     assert draw_svg(plot).count("<circle") >= 3 * 14
+    assert draw_svg(plot).count('class="label"') == len(parallel.labels)
 
 
 def test_without_values_there_is_no_plot():

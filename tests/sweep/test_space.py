@@ -52,9 +52,9 @@ def test_points_lie_in_the_space(space, places):
 
 @given(st.sampled_from([Range("x", 1e-5, 1.0, log=True), Range("n", 1, 99, log=True, integer=True)]), st.floats(0, 1))
 def test_values_of_a_range_have_a_place(dimension, place):
-    value = dimension.value_at(place)
+    value = dimension.from_unit(place)
     assert dimension.contains(value)
-    assert abs(dimension.place_of(value) - place) <= 0.25  # an integer owns a part of the range
+    assert abs(dimension.to_unit(value) - place) <= 0.25  # an integer owns a part of the range
 
 
 @given(spaces())

@@ -1,4 +1,4 @@
-"""The keeper of an attempt: a process that starts a command, waits for it, and writes down how it ended."""
+"""The supervisor of an attempt: a process that starts a command, waits for it, and writes down how it ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONGEST_ERROR = 500  # characters; each takes up to 6 bytes of the status
 
 
 class Task(NamedTuple):
-    """What a keeper runs."""
+    """What a supervisor runs."""
 
     attempt: int
     argv: Sequence[str]
@@ -33,13 +33,14 @@ class Task(NamedTuple):
     env: Mapping[str, str]
     log: Path
     seconds: float  # time limit; 0 is none
+    detached: bool = True  # the command continues if the worker is killed
 
 
-class Keeper(NamedTuple):
-    """A running keeper of this process."""
+class Supervisor(NamedTuple):
+    """A running supervisor of this process."""
 
     pid: int
-    ended: int  # handle of a pipe that becomes readable when the keeper ends
+    ended: int  # handle of a pipe that becomes readable when the supervisor ends
 
     def reap(self) -> None:
         os.close(self.ended)
@@ -47,12 +48,13 @@ class Keeper(NamedTuple):
             os.waitpid(self.pid, 0)
 
 
-def start_keeper(task: Task, file: LockedFile, is_stopped: Callable[[], bool]) -> Keeper:
-    """Fork a keeper, which inherits the lock of the attempt and outlives this process.
+def start_supervisor(task: Task, file: LockedFile, is_stop_requested: Callable[[], bool]) -> Supervisor:
+    """Fork a supervisor, which inherits the lock of the attempt; that of a detached task outlives this process.
 
     It is forked rather than started, because a new interpreter would take longer than many commands.
     """
     reading, writing = os.pipe()
+    worker = os.getpid()
     try:
         with warnings.catch_warnings(action="ignore"):  # the child only makes system calls, even if there are threads
             pid = os.fork()
@@ -62,14 +64,16 @@ def start_keeper(task: Task, file: LockedFile, is_stopped: Callable[[], bool]) -
         raise
     if pid == 0:
         try:
-            _keep(task, file, writing, is_stopped)
+            if not task.detached:
+                _end_with(worker, ctypes.CDLL(None))
+            _supervise(task, file, writing, is_stop_requested)
         finally:
             os._exit(0)
     os.close(writing)
-    return Keeper(pid, reading)
+    return Supervisor(pid, reading)
 
 
-def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool]) -> NoReturn:
+def _supervise(task: Task, file: LockedFile, pipe: int, is_stop_requested: Callable[[], bool]) -> NoReturn:
     os.setsid()  # Ctrl-C and the end of the terminal do not concern it
     log = os.open(task.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -79,12 +83,14 @@ def _keep(task: Task, file: LockedFile, pipe: int, is_stopped: Callable[[], bool
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    run_command(task, file, is_stopped)
+    write_end(file, run_command(task, file, is_stop_requested))
     os._exit(0)
 
 
-def run_command(task: Task, file: LockedFile, is_stopped: Callable[[], bool], more: Mapping[str, object] = {}) -> None:
-    """Run the command of an attempt, forward SIGTERM to it, and write down how it ended."""
+def run_command(
+    task: Task, file: LockedFile, is_stop_requested: Callable[[], bool], more: Mapping[str, object] = {}
+) -> dict[str, object]:
+    """Run the command of an attempt, forward SIGTERM to it, and return how it ended."""
     status: dict[str, object] = {"attempt": task.attempt, **more}
     try:
         process = start_command(task.argv, task.cwd, task.env, pass_fds=(file.handle,))
@@ -95,11 +101,11 @@ def run_command(task: Task, file: LockedFile, is_stopped: Callable[[], bool], mo
     else:
         signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
         command = {"pid": process.pid, "pid_started": process_start(process.pid)}
-        file.write({**status, **command, "keeper": os.getpid()})
-        if is_stopped():  # requested before the pid was known
+        file.write({**status, **command, "supervisor": os.getpid()})
+        if is_stop_requested():  # requested before the pid was known
             process.terminate()
         status |= _wait(process, task.seconds)
-    _write_end(file, {**status, "ended": now()})
+    return {**status, "ended": now()}
 
 
 def _close_others(kept: set[int]) -> None:
@@ -112,19 +118,24 @@ def _close_others(kept: set[int]) -> None:
 
 def start_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
     """Start a command in its own process group; it gets SIGTERM if this process is killed."""
-    keeper, libc = os.getpid(), ctypes.CDLL(None)
+    supervisor, libc = os.getpid(), ctypes.CDLL(None)
 
     def prepare() -> None:
-        if sys.platform == "linux":
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != keeper:
-                os._exit(128 + signal.SIGTERM)
+        _end_with(supervisor, libc)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the worker may ignore them, as under nohup
             signal.signal(number, signal.SIG_DFL)
         # Slurm may announce a preemption to all processes of a job, and the job itself stops its command
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
     return subprocess.Popen(list(argv), cwd=cwd, env=dict(env), process_group=0, preexec_fn=prepare, **options)
+
+
+def _end_with(parent: int, libc: ctypes.CDLL) -> None:
+    """Make this process get SIGTERM when its parent ends."""
+    if sys.platform == "linux":
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGTERM)
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:
@@ -145,7 +156,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> dict[str, object]
     return {"exit_code": process.returncode, "timed_out": timed_out}
 
 
-def _write_end(file: LockedFile, status: Mapping[str, object]) -> None:
+def write_end(file: LockedFile, status: Mapping[str, object]) -> None:
     """Write how the attempt ended; on a full disk, wait for space, since the exit code is known nowhere else."""
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What of a project travels to a node that does not see its folder."""
+"""What is copied of a project to a node that does not see its folder."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def list_excluded(project: Path) -> list[str]:
         total += sum(os.lstat(os.path.join(folder, name)).st_size for name in names)
         if total > MAX_BYTES:
             text = f"the project {project} is larger than {MAX_BYTES // 2**20} MiB without its records"
-            hint = "move its data to a folder that the nodes share, or the whole project, which then does not travel"
+            hint = "move its data to a folder that the nodes share, or the whole project, which is then not copied"
             raise AlchemyError(text, hint=hint)
     return [*EXCLUDED, *records]
