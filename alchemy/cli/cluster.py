@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.queue import Needs, Queue, Slots
+    from alchemy.queue import Needs, Slots
 
 JOBS = 64  # runs at a time on a cluster, unless --slots says otherwise
 
@@ -116,13 +116,3 @@ def run_on_cluster(commands: Sequence[tuple[str, ...]], needs: Needs, cluster: C
     for entry in (entry for entry in queue.list(group) if entry.state == "running"):
         print(f"submitted {entry.id} as job {entry.attempts[-1].job}")
     return 1 if any(entry.state == "failed" for entry in queue.list(group)) else 0
-
-
-def settle_jobs(queue: Queue) -> None:
-    """Update entries whose Slurm jobs have ended: there may be no worker that would do it."""
-    from alchemy.queue.attempts import settle
-
-    with contextlib.suppress(AlchemyError, OSError):  # the folder may not be writable
-        for entry in queue.list():
-            if entry.state == "running" and entry.on == "slurm":
-                settle(queue, entry)

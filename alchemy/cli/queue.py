@@ -171,19 +171,16 @@ def _choose_needs(args: argparse.Namespace) -> Needs:
 
 
 def _ls(args: argparse.Namespace, queue: Queue) -> int:
-    from alchemy.cli.cluster import settle_jobs
-    from alchemy.cli.queue_entries import build_table, print_missing_workers, to_row
+    from alchemy.cli.queue_entries import build_table, print_missing_workers, settle_ended, to_row
     from alchemy.cli.table_format import print_table
-    from alchemy.queue.worker import find_worker
 
-    settle_jobs(queue)
+    settle_ended(queue)
     entries = {entry.id: entry for entry in queue.list()}
     for name, problem in queue.damaged.items():
         print(f"warning: ignoring the damaged entry {queue.folder / name}: {printable(problem)}", file=sys.stderr)
     done = [entry for entry in entries.values() if entry.state == "done"]
     shown = [entry for entry in entries.values() if args.all or entry.state != "done"]
-    has_worker = bool(find_worker(queue))
-    rows = [to_row(queue, entry, entries, has_worker) for entry in shown]
+    rows = [to_row(queue, entry, entries) for entry in shown]
     if args.json:
         print_json(rows)
         return 0

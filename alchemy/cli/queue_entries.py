@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import shlex
 import sys
@@ -17,7 +18,7 @@ from alchemy.errors import AlchemyError, printable
 from alchemy.files import open_to_read
 from alchemy.index.value_format import format_duration
 from alchemy.queue import Entry, NewEntry, Queue
-from alchemy.queue.attempts import LONGEST_PAUSE
+from alchemy.queue.attempts import LONGEST_PAUSE, settle
 from alchemy.queue.entry import LOCAL, RUNNING, WAITING, alchemy_words
 from alchemy.queue.executor import find_executor
 from alchemy.queue.worker import find_obstacle, find_worker
@@ -93,6 +94,14 @@ def print_missing_workers(queue: Queue, entries: Iterable[NewEntry]) -> None:
             print(f"the worker, process {status['pid']}, runs only {group}; `{start}` starts another when it ends")
 
 
+def settle_ended(queue: Queue) -> None:
+    """Update entries whose runs have ended if there is no worker that would do it; a Slurm job needs none."""
+    with contextlib.suppress(AlchemyError, OSError):  # the folder may not be writable
+        for entry in queue.list():
+            if entry.state == RUNNING and (entry.on == "slurm" or not find_worker(queue, entry.on)):
+                settle(queue, entry)
+
+
 def describe(entry: NewEntry) -> str:
     """Return the command of an entry on one line, without secrets: for a run, what comes after `alchemy run`."""
     words = alchemy_words(entry.argv)[1]
@@ -100,7 +109,7 @@ def describe(entry: NewEntry) -> str:
     return " ".join(command.split())
 
 
-def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry], has_worker: bool) -> dict[str, Any]:
+def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str, Any]:
     """Return an entry for a listing: the stored fields without the environment, and what follows from them."""
     row = {**vars(entry), "needs": vars(entry.needs), "attempts": [vars(attempt) for attempt in entry.attempts]}
     del row["env"]  # may contain secrets
@@ -109,7 +118,7 @@ def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry], has_worker:
         records = [str(record) for record in queue.records_of(entry.id)]
         if entry.state == WAITING:
             cause = find_obstacle(entry, entries) or cause
-        elif entry.state == RUNNING and not (has_worker and entry.on == LOCAL):
+        elif entry.state == RUNNING:
             cause = find_executor(entry.on).describe(queue, entry) or cause
     except OSError as error:
         cause = f"runs into an error: {error}"

@@ -81,11 +81,7 @@ class LocalExecutor:
                 os.kill(status["pid"], signal.SIGTERM)
 
     def describe(self, queue: Queue, entry: Entry) -> str:
-        """Return a text if the command is gone, but nobody knows how it ended."""
-        status = read_status(queue.path(entry.id, "attempt"))
-        if "exit_code" in status or ("pid" in status and is_alive(status)):
-            return ""
-        return "" if has_running_record(queue.records_of(entry.id)) else "was interrupted; a worker starts it again"
+        return ""
 
 
 def has_running_record(records: list[Path]) -> bool:

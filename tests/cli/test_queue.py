@@ -13,6 +13,7 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.queue import Attempt, Queue, Worker
+from alchemy.queue.locked_file import read_status
 from alchemy.records.status import now
 from tests.cli.run_command import run
 from tests.queue.commands import add, wait_until
@@ -214,6 +215,16 @@ def test_a_signal_stops_the_worker_and_its_runs(queue, worker, number):
     assert worker.returncode == 128 + number
     assert "1 stopped; starts again" in out
     assert queue.get(1).state == "waiting"
+
+
+@pytest.mark.parametrize(("number", "state"), [(signal.SIGTERM, "held"), (signal.SIGKILL, "failed")])
+def test_a_listing_shows_how_a_run_ended_after_its_worker_was_killed(queue, worker, capsys, number, state):
+    worker.kill()
+    worker.wait(20)
+    assert json.loads(run(capsys, "queue", "ls", "--json"))[0]["state"] == "running"
+    os.kill(read_status(queue.path(1, "attempt"))["pid"], number)
+    wait_until(lambda: "exit_code" in read_status(queue.path(1, "attempt")))
+    assert json.loads(run(capsys, "queue", "ls", "--json"))[0]["state"] == state
 
 
 def test_stop_lets_runs_end_if_asked(queue, worker, capsys):
