@@ -53,6 +53,7 @@ def describe_record(index: RecordIndex, row: Row) -> dict[str, Any]:
         "git": _table(info, "git"),
         "seed": info.get("seed"),
         "variant": row.variant,
+        "sweep": info.get("sweep"),
         "delta": _table(info, "delta"),
         "peak_memory": _table(info, "peak_memory"),
         "best": None if row.best_value is None else _best(row),

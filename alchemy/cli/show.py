@@ -84,6 +84,7 @@ def _facts(found: dict[str, Any], media: int) -> list[str]:
         "git": _git(git) if git else "",
         "seed": "" if found["seed"] is None else str(found["seed"]),
         "variant": _variant(found),
+        "sweep": "{name}, point {point}".format_map(found["sweep"]) if found["sweep"] else "",
         "versions": ", ".join(f"{name} {value}" for name, value in found["versions"].items()),
         "memory": used,
         "best": _best(found["best"]),

@@ -28,6 +28,7 @@ TEXT_FIELDS = {
     "kind": "r.kind",
     "parent": "r.parent",
     "variant": "r.variant",
+    "sweep": "r.sweep",
     "seed": "r.seed",
     "cmd": "r.cmd",
     "path": "r.path",
@@ -130,7 +131,7 @@ class _Compiler:
             part = "*" if operator == "~" else ""
             added = self._matches("r.tags", "=", f"*,{part}{text}{part},*")
             return f"NOT ({own} OR {added})" if operator == "!=" else f"({own} OR {added})"
-        exact = operator == ":" and name in ("status", "kind", "seed", "variant")
+        exact = operator == ":" and name in ("status", "kind", "seed", "variant", "sweep")
         return self._matches(column, "=" if exact else operator, text)
 
     def _matches(self, column: str, operator: str, text: str) -> str:

@@ -254,6 +254,7 @@ FIELD_COLUMNS: dict[str, Callable[[Row], Value]] = {
     "seed": lambda row: row.seed,
     "runs": lambda row: None,
     "variant": lambda row: row.variant,
+    "sweep": lambda row: row.sweep,
     "parent": lambda row: row.parent,
     "host": lambda row: row.host,
     "path": lambda row: row.path,

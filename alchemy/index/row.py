@@ -28,6 +28,7 @@ class Row(NamedTuple):
     kind: str
     parent: str
     variant: str
+    sweep: str
     seed: str
     gen: int
     cmd: str

@@ -30,6 +30,7 @@ from alchemy.plugins.config_hash import config_hash, fold_hash, values_hash
 from alchemy.plugins.last_run_diff import compare_with_last
 from alchemy.plugins.log_sinks import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.records import Record
+from alchemy.records.create_folder import read_sweep
 from alchemy.records.environment import ENV_NAMES, installed_packages
 from alchemy.records.media_file import MAX_MB
 from alchemy.records.status import INFO
@@ -118,6 +119,7 @@ class FileLogger(AlchemyPlugin):
                 parent=run.cfg.parent or None,
                 variant=run.cfg.variant,
                 delta=mask_secrets(Table(run.cfg.delta)).plain(),
+                sweep=read_sweep(),
                 **sources.fields,
             )
         record = Record.reopen(run.resume_from)

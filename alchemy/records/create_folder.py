@@ -10,7 +10,8 @@ from alchemy.errors import AlchemyError
 
 # with less free space, a run would fail within minutes
 MIN_FREE_BYTES = 16 * 2**20
-QUEUE_RECORDS = "ALCHEMY_QUEUE_RECORDS"  # names the file that lists the records of an entry of the queue
+# environment variables of a run of the queue: the file that lists its records, and the sweep and point it belongs to
+QUEUE_RECORDS, SWEEP_POINT = "ALCHEMY_QUEUE_RECORDS", "ALCHEMY_QUEUE_SWEEP"
 
 
 def make_folder(log_dir: Path, name: str) -> Path:
@@ -37,6 +38,12 @@ def make_folder(log_dir: Path, name: str) -> Path:
             hint="free some space, choose another log_dir, or run with --no-file",
         )
     return folder
+
+
+def read_sweep() -> dict[str, object] | None:
+    """Return the name of the sweep that has started this run and the number of its point; None for any other run."""
+    name, _, point = os.environ.get(SWEEP_POINT, "").rpartition("/")
+    return {"name": name, "point": int(point)} if name else None
 
 
 def write_error(folder: Path, error: OSError) -> AlchemyError:

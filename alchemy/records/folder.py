@@ -47,6 +47,7 @@ FIELDS: dict[str, Any] = {
     "gen": 0,
     "variant": "",
     "delta": {},
+    "sweep": None,
     "best": None,
     "kind": "train",
     "fold_hash": "",

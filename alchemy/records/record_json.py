@@ -67,7 +67,7 @@ OPTIONAL: dict[str, tuple[Callable[[object], bool], str]] = {
     "kind": (lambda value: value in KINDS, f"one of {', '.join(KINDS)}"),
     "fold_hash": (_is_string, "a string"),
     "parent": (lambda value: value is None or _is_string(value), "a string or null"),
-    **dict.fromkeys(("git", "alchemy", "peak_memory", "oom_kills"), (_is_table_or_null, "a table or null")),
+    **dict.fromkeys(("git", "alchemy", "peak_memory", "oom_kills", "sweep"), (_is_table_or_null, "a table or null")),
     **dict.fromkeys(("seconds", "cpu_seconds", "gpu_seconds"), (_is_number_or_null, "a number or null")),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import os
@@ -65,6 +66,14 @@ def repair(folder: Path) -> bool:
             return free and unchanged
     except (OSError, AlchemyError):
         return False
+
+
+def explain_stop(folder: Path, reason: str) -> None:
+    """Replace the reason of a run that was stopped, for example by a sweep; a record that is in use is left alone."""
+    with contextlib.suppress(OSError, AlchemyError), lock_file(path_inside(folder, LOCK)) as free:
+        info = read_fields(path_inside(folder, INFO))
+        if free and info["status"] == "stopped":
+            write_json(folder / INFO, {**info, "reason": reason})
 
 
 def _verdict(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from typing import Any
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.metric_entries import read_metric_entries
 from alchemy.index.read_curves import CurveFollower
-from alchemy.index.value_format import format_names
+from alchemy.index.value_format import format_count, format_names
 from alchemy.queue import Entry, Event, NewEntry, Queue, Slots, Worker, stop_entry
 from alchemy.queue import entry as states
 from alchemy.queue.worker import find_worker
-from alchemy.records.status import status_of, try_read_info
+from alchemy.records.create_folder import SWEEP_POINT
+from alchemy.records.status import explain_stop, status_of, try_read_info
 from alchemy.sweep import study as outcomes
 from alchemy.sweep.optuna_storage import OptunaCopy
 from alchemy.sweep.proposers import propose
@@ -59,6 +60,7 @@ class Controller:
         self._curves = _Curves(queue, settings)
         self.is_exhausted = self.is_stopped = False
         self._missing: MetricMissing | None = None
+        self._explained: set[int] = set()  # entries of pruned points whose records say so
 
     def run(self) -> bool:
         """Run the sweep; return whether it is complete, which it is not after `stop`, or if runs are held."""
@@ -149,8 +151,13 @@ class Controller:
         specs = [self._make_entry(trial.point, seed) for seed in seeds]
         if specs:
             notes = [{**spec.note, **note, "seed": str(seed)} for seed, spec in zip(seeds, specs, strict=True)]
-            rows = zip(specs, notes, strict=True)
-            self._queue.add([replace(spec, group=self.group, note=own) for spec, own in rows])
+            sweep = {SWEEP_POINT: f"{self._study.name}/{trial.number}"}
+            self._queue.add(
+                [
+                    replace(spec, group=self.group, note=own, env={**spec.env, **sweep})
+                    for spec, own in zip(specs, notes, strict=True)
+                ]
+            )
 
     def _settle(self, trial: Trial, runs: Runs) -> None:
         """Write the ends of the runs of a point, and its result if all of them have ended."""
@@ -202,8 +209,12 @@ class Controller:
                 for entry in own.values():
                     if entry.state in OPEN and not entry.then:
                         stop_entry(self._queue, entry.id, then=states.DONE)
+                    elif entry.state == states.DONE and entry.id not in self._explained:
+                        self._explained.add(entry.id)
+                        for record in self._queue.records_of(entry.id)[-1:]:
+                            explain_stop(record, f"pruned {trial.reason}")
             elif trial.state == outcomes.RUNNING and (evaluations := self._curves.find_pruned(own, runs)):
-                reason = f"stopped after {evaluations} evaluations by {self._settings.prune} pruning"
+                reason = f"after {format_count(evaluations, 'evaluation')} ({self._settings.prune})"
                 records = [str(path) for entry in own.values() for path in self._queue.records_of(entry.id)[-1:]]
                 self._study.settle(trial, outcomes.PRUNED, records=records, reason=reason)
                 self._finish(trial)

@@ -14,6 +14,7 @@ from alchemy.cli import main
 from alchemy.config.load import prepare_cfg
 from alchemy.config.toml_writer import dumps
 from alchemy.plugins.config_hash import fold_hash
+from alchemy.records.create_folder import SWEEP_POINT
 from alchemy.records.status import read_info
 from alchemy.resuming import resume
 from alchemy.runner import run
@@ -41,6 +42,12 @@ def test_runs_that_differ_only_in_seed_or_folder_have_one_hash() -> None:
     assert hash_of(sweep={"trials": 3}) == same  # a run does not read it
     assert hash_of(optim={"lr": 0.2}) != same
     assert hash_of(optim={"lr": 0.1, "seed": 1}) != same  # not the seed of the run
+
+
+def test_a_run_of_a_sweep_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_info(train(tmp_path / "alone"))["sweep"] is None
+    monkeypatch.setenv(SWEEP_POINT, "v1.2-best/7")
+    assert read_info(train(tmp_path / "swept"))["sweep"] == {"name": "v1.2-best", "point": 7}
 
 
 def test_tests_fold_if_their_training_runs_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
