@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from alchemy.queue import NewEntry, Queue, Slots
+from alchemy.queue import NewEntry, Queue, Slots, Worker
 from alchemy.sweep.controller import Controller
 from alchemy.sweep.proposers import propose
 from alchemy.sweep.settings import Settings
@@ -93,7 +93,7 @@ def _run_sweep(method: str, runs: int) -> None:
     known = {key: vars(settings)[key] for key in ("metric", "mode", "seeds", "method", "trials", "prune", "seed")}
     plan = Plan(name="bench", config="", overrides=[], digest="", created="", space=space, **known)
     with open_study(plan) as study:
-        assert Controller(study, settings, Queue(), _make_entry, Slots(1)).run()
+        assert Controller(study, settings, Worker(Queue(), Slots(1), study.group), _make_entry).run()
         assert len(study.ranked()) == runs
 
 

@@ -109,7 +109,7 @@ def run_on_cluster(commands: Sequence[tuple[str, ...]], needs: Needs, cluster: C
             print_event(queue, event)
 
     slots.count = len(entries) + sum(entry.on == "slurm" for entry in queue.list())
-    with Worker(queue, slots, group, report, on=cluster.on, waits=True) as worker:
+    with Worker(queue, slots, group, report, on=cluster.on) as worker:
         while any(entry.state == "waiting" for entry in queue.list(group)):
             worker.step()  # submits them, or waits until another command has submitted its own
         worker.step(0)  # reports jobs that Slurm has refused

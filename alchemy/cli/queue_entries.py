@@ -96,9 +96,9 @@ def print_missing_workers(queue: Queue, entries: Iterable[NewEntry]) -> None:
 
 def settle_ended(queue: Queue) -> None:
     """Update entries whose runs have ended if there is no worker that would do it; a Slurm job needs none."""
-    with contextlib.suppress(AlchemyError, OSError):  # the folder may not be writable
-        for entry in queue.list():
-            if entry.state == RUNNING and (entry.on == "slurm" or not find_worker(queue, entry.on)):
+    for entry in queue.list():
+        if entry.state == RUNNING and (entry.on == "slurm" or not find_worker(queue, entry.on)):
+            with contextlib.suppress(AlchemyError, OSError):  # the folder may not be writable
                 settle(queue, entry)
 
 

@@ -31,7 +31,7 @@ def run_worker(queue: Queue, slots: Slots, *, until_empty: bool, on: str = LOCAL
     """Run entries until a signal, `alchemy queue stop` or the end of the queue; return the exit code."""
     before = {entry.id for entry in queue.list() if entry.state == FAILED}
     report = functools.partial(print_event, queue)
-    with Worker(queue, slots, group, report, on, waits=group is not None) as worker:
+    with Worker(queue, slots, group, report, on) as worker:
         devices = ", ".join(f"GPU {gpu}" for gpu in slots.gpus) or ("the CPU" if on == LOCAL else on)
         print(f"running the queue {shorten_path(queue.folder)} on {devices}, slots: {slots.count}", flush=True)
         signals = run_until(worker, until_empty=until_empty)

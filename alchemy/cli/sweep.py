@@ -95,7 +95,8 @@ def _run(args: argparse.Namespace) -> int:
     from alchemy.index.value_format import format_count
     from alchemy.launch.project_imports import add_to_path
     from alchemy.launch.signals import handle_signals
-    from alchemy.queue import Queue
+    from alchemy.queue import Queue, Worker
+    from alchemy.queue.worker import find_worker
     from alchemy.sweep.controller import Controller
     from alchemy.sweep.settings import SETTINGS
     from alchemy.sweep.study import make_plan, open_study
@@ -116,7 +117,8 @@ def _run(args: argparse.Namespace) -> int:
         print(describe_sweep(study), flush=True)
         entries = _make_entries(args, document, plan.digest, cluster)
         report = _report(study)
-        controller = Controller(study, settings, Queue(), entries, slots, report, _print_event, *cluster)
+        worker = Worker(Queue(), slots, study.group, _print_event, cluster.on)
+        controller = Controller(study, settings, worker, entries, report)
         if args.retry_failed:
             controller.retry()
 
@@ -129,6 +131,8 @@ def _run(args: argparse.Namespace) -> int:
             complete = controller.run()
         if controller.is_stopped:
             print("stopped; run the same command to continue", file=sys.stderr)
+            if status := find_worker(worker.queue, worker.on):
+                print(f"the worker of the queue, process {status['pid']}, continues what it runs", file=sys.stderr)
             return 128 + received[0] if received else 1
         print()
         print_results(study, limit=10)

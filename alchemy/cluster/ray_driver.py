@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -167,19 +168,21 @@ class Driver:
             file.write(f"{record}\n")
 
     def _follow(self, mirror: RecordMirror | None) -> int:
-        """Print output and copy records until all processes have ended; if one fails, stop the others."""
+        """Print output and copy records until all processes have ended; if one fails, stop the others.
+
+        After a request to stop, the processes have as much time as they need to save their state.
+        """
         codes: list[int | None] = [None] * self._count
-        synced, deadline, harder = time.monotonic(), 0.0, iter((signal.SIGTERM, signal.SIGKILL))
+        synced, deadline, is_asked = time.monotonic(), math.inf, False
         while None in codes:
             for rank, (data, code) in enumerate(self._call("poll")):
                 os.write(1, data)
                 codes[rank] = code
-            failed = next((code for code in codes if code), 0)
-            if failed and not deadline:
-                deadline = time.monotonic() + NOTICE_SECONDS  # the others notice it themselves, and close the record
-            if (failed or self._is_stopped) and time.monotonic() > deadline:
-                self._call("terminate", next(harder, signal.SIGKILL))
-                deadline = time.monotonic() + GRACE_SECONDS
+            if any(codes) and not self._is_stopped:  # the others notice it themselves, and close the record
+                deadline = min(deadline, time.monotonic() + NOTICE_SECONDS)
+            if time.monotonic() > deadline or (self._is_stopped and not is_asked):
+                self._call("terminate", signal.SIGKILL if is_asked else signal.SIGTERM)
+                is_asked, deadline = True, math.inf if self._is_stopped else time.monotonic() + GRACE_SECONDS
             if mirror is not None and time.monotonic() - synced > SYNC_SECONDS:
                 mirror.sync()
                 synced = time.monotonic()
@@ -187,6 +190,8 @@ class Driver:
         if mirror is not None:
             mirror.sync()
         first = next((code for code in codes if code), 0)
+        if first == NODE_LOST:  # the command itself has failed, with this code
+            return 1
         return first if first >= 0 else 128 - first
 
     def list_files(self) -> dict[str, Files]:

@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from alchemy.checkpoint.manifest import TEMPORARY
+from alchemy.queue.entry import alchemy_words
 from alchemy.queue.supervisor import start_command
 from alchemy.records.create_folder import QUEUE_RECORDS
 
 CHUNK = 16 * 2**20  # bytes that are sent at once
-Files = dict[str, tuple[int, int]]  # name in a record -> size and time of the last change
+Signature = tuple[int, int, int]  # size, time of the last change, and inode: names with the same one are hard links
+Files = dict[str, Signature]  # by name in a record
 
 
 class NodeAddress(NamedTuple):
@@ -71,11 +74,13 @@ class NodeProcess:
     def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], records: str) -> None:
         """Start the process; without `cwd` and `records`, in the copied project."""
         names = records or str(self._folder / "records")
-        program = argv[0] if os.path.exists(argv[0]) else sys.executable
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         more = {**inherited, "PYTHONUNBUFFERED": "1", **env, QUEUE_RECORDS: names}
         output = {"stdin": subprocess.DEVNULL, "stdout": self._output, "stderr": subprocess.STDOUT}
-        self._process = start_command([program, *argv[1:]], cwd or str(self._project), more, **output)
+        program, words = alchemy_words(tuple(argv))
+        if words and shutil.which(program[0], path=more.get("PATH")) is None:  # an environment of another machine
+            argv = (sys.executable, "-m", "alchemy", *words)
+        self._process = start_command(argv, cwd or str(self._project), more, **output)
 
     def poll(self) -> tuple[bytes, int | None]:
         """Return new output, and the exit code if the process has ended and all its output was returned."""
@@ -114,12 +119,13 @@ class NodeProcess:
 
 def list_record_files(record: Path) -> Files:
     found: Files = {}
-    for folder, _, names in os.walk(record):
+    for folder, folders, names in os.walk(record):
+        folders[:] = [name for name in folders if not name.startswith(TEMPORARY)]
         for name in names:
             path = Path(folder, name)
             try:
                 info = path.stat()
             except FileNotFoundError:
                 continue
-            found[str(path.relative_to(record))] = (info.st_size, info.st_mtime_ns)
+            found[str(path.relative_to(record))] = (info.st_size, info.st_mtime_ns, info.st_ino)
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from alchemy.cluster.ray_node import Files
+from alchemy.cluster.ray_node import Files, Signature
 
 CHECKPOINTS = "state"
 
@@ -48,11 +49,14 @@ class RecordMirror:
             copied.clear()
         changed = [unit for unit in units if copied.get(unit) != units[unit]]
         checkpoints = [unit for unit in changed if unit.startswith(CHECKPOINTS)]
-        fetched = [unit for unit in checkpoints if self._fetch(record, units[unit], target, unit)]
+        kept = [unit for unit in copied if unit not in changed]
+        known = {signature: target / name for unit in kept for name, signature in copied[unit].items()}
+        fetched = [unit for unit in checkpoints if self._fetch(record, units[unit], target, unit, known)]
         for unit in [unit for unit in changed if unit not in checkpoints]:
-            if self._fetch(record, units[unit], target, unit):
+            if self._fetch(record, units[unit], target, unit, known):
                 _place(target, unit)
                 copied[unit] = units[unit]
+                known[units[unit][unit]] = target / unit
         for unit in fetched:
             _place(target, unit)
             copied[unit] = units[unit]
@@ -63,13 +67,21 @@ class RecordMirror:
             target.rename(home)
             self._on_new(home)
 
-    def _fetch(self, record: str, files: Files, target: Path, unit: str) -> bool:
-        """Copy a file or a checkpoint next to its place; return False if it was removed in the meantime."""
+    def _fetch(self, record: str, files: Files, target: Path, unit: str, known: dict[Signature, Path]) -> bool:
+        """Copy a file or a checkpoint next to its place; return False if it was removed in the meantime.
+
+        Hard links, as between `state/best` and other checkpoints, become links to the `known` copy.
+        """
         stage = _stage(target, unit)
         _remove(stage)
-        for name in files:
+        for name, signature in files.items():
             path = stage if name == unit else stage / Path(name).relative_to(unit)
             path.parent.mkdir(parents=True, exist_ok=True)
+            if signature in known:
+                with contextlib.suppress(OSError):  # a file system without links, for example
+                    os.link(known[signature], path)
+                    continue
+            known[signature] = path
             with open(path, "wb") as file:
                 while data := self._source.read(f"{record}/{name}", file.tell()):
                     file.write(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -58,9 +59,10 @@ class SlurmAttempt:
 
         status = read_status(Queue(self.folder).path(self.id, "attempt"))
         if "pid" in status and "exit_code" not in status:
-            os.kill(status["pid"], signal.SIGTERM)  # not reaped before this handler returns, so it is the same process
-            while os.waitid(os.P_PID, status["pid"], os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                time.sleep(0.1)
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # it has just ended and been reaped
+                os.kill(status["pid"], signal.SIGTERM)
+                while os.waitid(os.P_PID, status["pid"], os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    time.sleep(0.1)
         return DelayedSubmission(self)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from alchemy.config.secrets import hide_words
 from alchemy.files import open_to_read
-from alchemy.queue.entry import DONE, FAILED, HELD, LOCAL, REMOVED, RUNNING, WAITING, Entry, alchemy_words, is_kept
+from alchemy.queue.entry import DONE, FAILED, HELD, REMOVED, RUNNING, WAITING, Entry, alchemy_words, is_kept
 from alchemy.queue.executor import find_executor, has_running_record
 from alchemy.queue.folder import MissingEntry, Queue
 from alchemy.queue.locked_file import read_status
@@ -23,9 +23,9 @@ from alchemy.queue.supervisor import NOT_STARTED, Task
 from alchemy.records.create_folder import QUEUE_RECORDS
 from alchemy.records.status import boot_id, now, try_read_info
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds before a retry
+SHORTEST_PAUSE, LONGEST_PAUSE, MOST_DOUBLINGS = 10.0, 600.0, 6  # seconds before a retry
 STOP_CODES = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
-NODE_LOST = os.EX_TEMPFAIL  # exit code of the driver of a run on a cluster that has lost the machine
+NODE_LOST = os.EX_TEMPFAIL  # exit code of the driver of a run on a Ray cluster that has lost the machine
 NEVER_RETRIED = (2, 126, NOT_STARTED)  # a usage error, and a command that cannot be started
 LOG_TAIL = 8192  # bytes of the log that are searched for the cause of a failure
 HEADER = "=== attempt"
@@ -79,11 +79,8 @@ def is_finished(info: Mapping[str, Any]) -> bool:
     return info.get("status") == "finished" and not info.get("unsaved")
 
 
-def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
-    """Update a running entry if its attempt has ended; return the updated entry, or None if it is still running.
-
-    `again` puts a stopped entry back into the queue, because the worker itself is stopping.
-    """
+def settle(queue: Queue, entry: Entry) -> Entry | None:
+    """Update a running entry if its attempt has ended; return the updated entry, or None if it is still running."""
     path, number = queue.path(entry.id, "attempt"), entry.attempts[-1].number
     end = _read_end(path, number)
     if end is None:
@@ -97,7 +94,7 @@ def settle(queue: Queue, entry: Entry, *, again: bool = False) -> Entry | None:
     info = try_read_info(records[-1]) if records else {}
     cause = explain_failure(queue, entry, end.exit_code, info)
     end = end._replace(finished=plan_command(entry, records) is None, cause=cause)
-    return queue.update(entry.id, lambda entry: conclude(entry, end, number, again=again))
+    return queue.update(entry.id, lambda entry: conclude(entry, end, number))
 
 
 def _read_end(path: Path, number: int) -> End | None:
@@ -108,16 +105,16 @@ def _read_end(path: Path, number: int) -> End | None:
     return End(status["exit_code"], status.get("ended", now()), *ways, reason=status.get("error", ""))
 
 
-def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Entry:
+def conclude(entry: Entry, end: End, number: int) -> Entry:
     """Return an entry after its attempt has ended."""
     if entry.state != RUNNING or entry.attempts[-1].number != number:  # somebody else was faster
         return entry
-    outcome, state = _judge(entry, end, again=again)
+    outcome, state = _judge(entry, end)
     attempt = replace(entry.attempts[-1], ended=end.ended, exit_code=end.exit_code, outcome=outcome)
     failures = entry.failures + (outcome == FAILED)
     # the first lost attempt is repeated at once; a command that takes the machine down with it must not do so forever
     lost = len(list(takewhile(lambda one: one.outcome == LOST, reversed((*entry.attempts[:-1], attempt)))))
-    doublings = {FAILED: failures - 1, LOST: lost - 2}.get(outcome, -1)
+    doublings = min({FAILED: failures - 1, LOST: lost - 2}.get(outcome, -1), MOST_DOUBLINGS)
     pause = min(SHORTEST_PAUSE * 2.0**doublings, LONGEST_PAUSE) if doublings >= 0 else 0.0
     limit = f"exceeded its time limit of {entry.needs.seconds:g} s"
     reasons = {"time limit": limit, LOST: "was killed", STOPPED: "was stopped"}
@@ -132,7 +129,7 @@ def conclude(entry: Entry, end: End, number: int, *, again: bool = False) -> Ent
     )
 
 
-def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
+def _judge(entry: Entry, end: End) -> tuple[str, str]:
     """Return the outcome of an attempt, and the next state of its entry."""
     if end.exit_code == 0 or end.finished:
         return DONE, entry.then if entry.then == REMOVED else DONE
@@ -142,12 +139,12 @@ def _judge(entry: Entry, end: End, *, again: bool) -> tuple[str, str]:
         return STOPPED, HELD
     if end.timed_out:
         return "time limit", FAILED
-    if end.exit_code == NODE_LOST and entry.on != LOCAL:
+    if end.exit_code == NODE_LOST and entry.on.startswith("ray"):
         return LOST, WAITING
     if end.exit_code is None:  # a reboot, or everything was killed: not the fault of the command
         return LOST, WAITING
     if end.exit_code in STOP_CODES:  # by `alchemy stop`, which means it; by a shutdown, which does not
-        return STOPPED, WAITING if again or entry.attempts[-1].boot_id != boot_id() else HELD
+        return STOPPED, WAITING if entry.attempts[-1].boot_id != boot_id() else HELD
     if end.exit_code in NEVER_RETRIED or entry.failures >= entry.retries:
         return FAILED, FAILED
     return FAILED, WAITING

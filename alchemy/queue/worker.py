@@ -51,9 +51,9 @@ class Worker:
             while worker.remaining():
                 worker.step()
 
-    There is one worker per queue, and another one for each cluster. Detached runs outlive their worker: the next one
-    continues where a killed one stopped. Other runs are stopped if it is killed. A worker that `waits` for another one
-    takes over when that one has ended.
+    There is one worker per queue, and another one for each cluster. The worker of a group waits for another one, which
+    may run its entries, and takes over when that one has ended. Detached runs outlive their worker: the next one
+    continues where a killed one stopped. Other runs are stopped if it is killed.
     """
 
     def __init__(
@@ -64,9 +64,8 @@ class Worker:
         on_event: Callable[[Event], object] = lambda event: None,
         on: str = LOCAL,
         detached: bool = True,
-        waits: bool = False,
     ) -> None:
-        self._waits, self._has_lock, self._gave_up = waits, False, False
+        self._has_lock = self._gave_up = False
         self.queue, self.slots, self.group, self.on = queue, slots or Slots(), group, on
         self._detached = detached
         self._executor = find_executor(on)
@@ -80,7 +79,7 @@ class Worker:
 
     def __enter__(self) -> Worker:
         _open_standard_streams()
-        if not self._waits:
+        if self.group is None:
             self._take_over()
         return self
 
@@ -151,7 +150,7 @@ class Worker:
         for entry in self.running():
             if entry.id not in self._stopped:
                 self._stopped.add(entry.id)
-                with suppress(AlchemyError):  # a full disk; the exit code of the run will be enough
+                with suppress(AlchemyError):  # on a full disk, it is held when it has ended
                     self.queue.update(entry.id, lambda entry: replace(entry, then=entry.then or WAITING))
                 self._executor.terminate(self.queue, entry)
 
@@ -193,7 +192,7 @@ class Worker:
         for entry in [entry for entry in running if entry.on == self.on or entry.group == self.group]:
             ended = None
             with self._tolerate(entry):
-                ended = None if entry.id in self._supervisors else settle(self.queue, entry, again=self.stopping)
+                ended = None if entry.id in self._supervisors else settle(self.queue, entry)
             if ended is not None:
                 self._report(Event("ended", ended))
                 done = True

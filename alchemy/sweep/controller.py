@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.metric_entries import read_metric_entries
 from alchemy.index.read_curves import CurveFollower
 from alchemy.index.value_format import format_count, format_names
-from alchemy.queue import Entry, Event, NewEntry, Queue, Slots, Worker, stop_entry
+from alchemy.queue import Entry, NewEntry, Queue, Worker, stop_entry
 from alchemy.queue import entry as states
 from alchemy.queue.worker import find_worker
 from alchemy.records.create_folder import SWEEP_POINT
@@ -43,28 +44,21 @@ class Controller:
         self,
         study: Study,
         settings: Settings,
-        queue: Queue,
+        worker: Worker,  # of the group of the study
         make_entry: MakeEntry,
-        slots: Slots,
         report: Callable[[str, Trial], object] = lambda kind, trial: None,
-        on_event: Callable[[Event], object] = lambda event: None,
-        on: str = states.LOCAL,
-        options: dict[str, Any] | None = None,  # of the cluster
     ) -> None:
-        self._study, self._settings, self._queue, self._make_entry = study, settings, queue, make_entry
-        self._slots, self._report = slots, report
-        self.group = f"sweep:{study.name}"
-        self._worker = Worker(queue, slots, self.group, on_event, on, waits=True)
-        self._on, self._options = on, options or {}
+        self._study, self._settings, self._worker, self._make_entry = study, settings, worker, make_entry
+        self._queue, self._report = worker.queue, report
         self._copy = OptunaCopy(study)
-        self._curves = _Curves(queue, settings)
+        self._curves = _Curves(self._queue, settings)
         self.is_exhausted = self.is_stopped = False
         self._missing: MetricMissing | None = None
         self._explained: set[int] = set()  # entries of pruned points whose records say so
 
     def run(self) -> bool:
         """Run the sweep; return whether it is complete, which it is not after `stop`, or if runs are held."""
-        self._remove_stale_entries()
+        self._adopt_entries()
         with self._worker as worker:
             try:
                 while self.advance() and not worker.has_ended():
@@ -77,12 +71,24 @@ class Controller:
             self.is_stopped = worker.stopping or worker.is_draining
         return not self.is_stopped and not self._list_open()
 
-    def _remove_stale_entries(self) -> None:
-        """Remove the entries of points that the study does not have: of an earlier sweep of this name, for example."""
-        points = {(self._study.plan.created, trial.number) for trial in self._study.trials}
-        for entry in self._queue.list(self.group):
-            if (entry.note.get("study"), entry.note.get("point")) not in points:
+    def _adopt_entries(self) -> None:
+        """Take over the entries of an earlier process.
+
+        Those of points that the study does not have, because an earlier sweep of this name was deleted, are removed.
+        Those that wait for another cluster, because the sweep was started there before, are moved.
+        """
+        points: dict[object, Point] = {(self._study.plan.created, trial.number): trial.point for trial in self._study.trials}
+        for entry in self._list_entries():
+            point = points.get((entry.note.get("study"), entry.note.get("point")))
+            if point is None:
                 stop_entry(self._queue, entry.id, then=states.REMOVED)
+            elif entry.state == states.WAITING and entry.on != self._worker.on:
+                made = self._make_entry(point, int(entry.note["seed"]))
+                move = functools.partial(_move, on=made.on, options=made.options)
+                self._queue.update(entry.id, move)
+
+    def _list_entries(self) -> list[Entry]:
+        return self._queue.list(self._study.group)
 
     def stop(self) -> None:
         """Start nothing new and stop what is running; a signal handler may call it."""
@@ -97,7 +103,7 @@ class Controller:
             self._prune(runs)
         if not self._worker.stopping and not self._worker.is_draining:
             self._fill(runs)
-        return any(entry.state in OPEN for entry in self._queue.list(self.group))
+        return any(entry.state in OPEN for entry in self._list_entries())
 
     def retry(self) -> None:
         """Run the failed runs of failed points again; a run that has finished without a valid value starts anew."""
@@ -117,10 +123,7 @@ class Controller:
 
     def _collect_runs(self) -> dict[int, Runs]:
         found: dict[int, Runs] = {}
-        for entry in [entry for entry in self._queue.list(self.group) if entry.then != states.REMOVED]:
-            if entry.state == states.WAITING and entry.on != self._on:  # the sweep was started elsewhere before
-                move = {"on": self._on, "options": self._options}
-                self._queue.update(entry.id, lambda entry, move=move: replace(entry, **move))  # type: ignore[misc]
+        for entry in [entry for entry in self._list_entries() if entry.then != states.REMOVED]:
             found.setdefault(entry.note["point"], {})[entry.note["seed"]] = entry
         return found
 
@@ -128,9 +131,9 @@ class Controller:
         """Add the runs of points that have none yet, and of as many new points as there are free slots."""
         for trial in self._list_open():
             self._add_runs(trial, runs.get(trial.number, {}))
-        count = find_worker(self._queue, self._on).get("slots", self._slots.count)
-        room = count * max(len(self._slots.gpus), 1)
-        busy = sum(entry.state in OPEN for entry in self._queue.list(self.group))
+        slots = self._worker.slots
+        room = find_worker(self._queue, self._worker.on).get("slots", slots.count) * max(len(slots.gpus), 1)
+        busy = sum(entry.state in OPEN for entry in self._list_entries())
         while busy < room and (new := self._ask()) is not None:
             self._add_runs(new, {})
             busy += len(self._settings.seeds)
@@ -148,16 +151,14 @@ class Controller:
         """Add the runs of a point that are not in the queue, and have not ended before."""
         note = {"study": self._study.plan.created, "point": trial.number}
         seeds = [seed for seed in self._settings.seeds if str(seed) not in {*known, *trial.ends}]
-        specs = [self._make_entry(trial.point, seed) for seed in seeds]
+        env = {SWEEP_POINT: f"{self._study.name}/{trial.number}"}
+        specs = []
+        for seed in seeds:
+            spec = self._make_entry(trial.point, seed)
+            own = {**spec.note, **note, "seed": str(seed)}
+            specs.append(replace(spec, group=self._study.group, note=own, env={**spec.env, **env}))
         if specs:
-            notes = [{**spec.note, **note, "seed": str(seed)} for seed, spec in zip(seeds, specs, strict=True)]
-            sweep = {SWEEP_POINT: f"{self._study.name}/{trial.number}"}
-            self._queue.add(
-                [
-                    replace(spec, group=self.group, note=own, env={**spec.env, **sweep})
-                    for spec, own in zip(specs, notes, strict=True)
-                ]
-            )
+            self._queue.add(specs)
 
     def _settle(self, trial: Trial, runs: Runs) -> None:
         """Write the ends of the runs of a point, and its result if all of them have ended."""
@@ -220,6 +221,10 @@ class Controller:
                 self._finish(trial)
                 for entry in own.values():
                     stop_entry(self._queue, entry.id, then=states.DONE)
+
+
+def _move(entry: Entry, *, on: str, options: dict[str, Any]) -> Entry:
+    return replace(entry, on=on, options=options) if entry.state == states.WAITING else entry
 
 
 class MetricMissing(AlchemyError):

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from alchemy.config.toml_writer import format_inline
-from alchemy.sweep.samplers import propose_cmaes, propose_tpe
-from alchemy.sweep.sobol import draw_sobol
+from alchemy.sweep.samplers import propose_cmaes, propose_sobol, propose_tpe
 from alchemy.sweep.space import Choice, Dimension, Point, Range, Space, Value
 
 History = Sequence[tuple[Point, float | None]]
@@ -59,11 +58,6 @@ def propose_grid(space: Space, seed: str, history: History, trials: int) -> Poin
 
 def propose_random(space: Space, seed: str, history: History, trials: int) -> Point:
     return _draw(space, _random(seed, len(history)))
-
-
-def propose_sobol(space: Space, seed: str, history: History, trials: int) -> Point:
-    base, _, attempt = seed.partition("/")
-    return space.build_point(draw_sobol(len(history) + int(attempt), len(space.dimensions), int(base)))
 
 
 # -- annealing and hill climbing

@@ -1,4 +1,4 @@
-"""The next point from Optuna's TPE and from CMA-ES, rebuilt from the points so far."""
+"""The next point from the Sobol sequence of torch, Optuna's TPE, or CMA-ES, rebuilt from the points so far."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from alchemy.sweep.proposers import History
 
 SIGMA = 0.2  # initial step size of CMA-ES, in parts of a range
+
+
+def propose_sobol(space: Space, seed: str, history: History, trials: int) -> Point:
+    """The Sobol sequence, scrambled by the seed: its points fill the space evenly."""
+    base, _, attempt = seed.partition("/")
+    torch = import_package("torch", "the method sobol")
+    engine = torch.quasirandom.SobolEngine(len(space.dimensions), scramble=True, seed=_number(base))
+    *_, drawn = engine.draw(len(history) + int(attempt) + 1, dtype=torch.float64).tolist()
+    return space.build_point(drawn)
 
 
 def propose_tpe(space: Space, seed: str, history: History, trials: int) -> Point:

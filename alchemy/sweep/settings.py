@@ -12,7 +12,6 @@ from alchemy.config.tree import Document
 from alchemy.errors import Problem
 from alchemy.index.metric_direction import is_minimized
 from alchemy.sweep.read_space import SpaceReader, sort_dimensions
-from alchemy.sweep.sobol import MOST
 from alchemy.sweep.space import Space
 
 METHODS = ("grid", "random", "sobol", "tpe", "cmaes", "annealing", "hill_climbing")
@@ -116,8 +115,6 @@ def check_method(settings: Settings, place: str = "") -> Iterator[Problem]:
     if method == "cmaes" and sum(dimension.is_numeric and not dimension.when for dimension in space.dimensions) < 2:
         hint = "use tpe"
         yield Problem("cmaes needs at least two keys with numbers that have no condition", where, hint=hint)
-    if method == "sobol" and len(space.dimensions) > MOST:
-        yield Problem(f"sobol supports at most {MOST} keys, not {len(space.dimensions)}", where, hint="use random")
     if len(set(settings.seeds)) < len(settings.seeds) or not settings.seeds:
         yield Problem(
             f"seeds must be different numbers, got {settings.seeds}", settings.where.get("seeds", place), "sweep"

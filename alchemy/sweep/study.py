@@ -99,6 +99,11 @@ class Study:
         return self.plan.name
 
     @property
+    def group(self) -> str:
+        """The group of its entries in the queue."""
+        return f"sweep:{self.name}"
+
+    @property
     def is_minimized(self) -> bool:
         return self.plan.mode == "min"
 
@@ -136,9 +141,8 @@ class Study:
             handle = open_to_append(self.folder / POINTS)
             try:
                 size = os.fstat(handle).st_size
-                if (
-                    size and os.pread(handle, 1, size - 1) != b"\n"
-                ):  # a killed sweep or a full disk cut off the last line
+                # a killed sweep or a full disk may have cut off the last line
+                if size and os.pread(handle, 1, size - 1) != b"\n":
                     line = f"\n{line}"
                 os.write(handle, line.encode())
                 os.fsync(handle)

@@ -321,7 +321,8 @@ def test_a_command_is_either_printed_or_added(project, capsys):
 
 
 def test_a_worker_of_a_group_is_named_to_those_it_does_not_serve(queue, capsys):
-    with Worker(queue, group="sweep:lr"):
+    with Worker(queue, group="sweep:lr") as worker:
+        worker.step(0)
         add(queue, "pass")
         line = f"the worker, process {os.getpid()}, runs only sweep:lr; `alchemy queue start` starts another"
         assert line in run(capsys, "queue", "ls")

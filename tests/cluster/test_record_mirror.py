@@ -76,6 +76,24 @@ def test_only_changes_are_copied_and_checkpoints_first(machine, home):
     assert (home / "records/a/state/u2/model").read_text() == "weights"
 
 
+def test_hard_links_are_copied_once_and_unfinished_checkpoints_not_at_all(machine, home):
+    put(machine, "state/u2/model", "weights")
+    put(machine, "state/.tmp-9-u4/model", "half")
+    record = machine.folder / "records/a"
+    (record / "state/last").mkdir()
+    os.link(record / "state/u2/model", record / "state/last/model")
+    mirror = RecordMirror(machine, home, print)
+    mirror.sync()
+    (record / "checkpt/best").mkdir(parents=True)
+    os.link(record / "state/u2/model", record / "checkpt/best/model")
+    mirror.sync()
+    assert len([name for name in machine.reads if name.endswith("/model")]) == 2  # once until its end
+    copies = [home / "records/a" / name / "model" for name in ("state/u2", "state/last", "checkpt/best")]
+    assert {path.read_text() for path in copies} == {"weights"}
+    assert len({path.stat().st_ino for path in copies}) == 1
+    assert not (home / "records/a/state/.tmp-9-u4").exists()
+
+
 def test_a_checkpoint_that_is_removed_while_it_is_copied_does_not_come(machine, home):
     mirror = RecordMirror(machine, home, print)
     mirror.sync()

@@ -301,8 +301,9 @@ def test_a_clock_that_was_set_back_delays_a_retry_no_longer_than_the_longest_pau
 def test_a_worker_that_waits_takes_over_when_the_other_one_has_ended(queue):
     add(queue, note("a"), group="mine")
     events: list[Event] = []
-    with Worker(queue, Slots(), "mine", events.append, waits=True) as waiting:
+    with Worker(queue, Slots(), "mine", events.append) as waiting:
         with Worker(queue, Slots(), "other") as other:
+            other.step(0)
             assert not waiting.step(0) and not waiting.step(0)
             other.step(0)
         assert [event.text for event in events] == [f"waiting for the worker of the queue, process {os.getpid()}"]

@@ -107,6 +107,7 @@ WORKER = """
 import os
 from alchemy.queue import Queue, Slots, Worker
 with Worker(Queue(), Slots(3)) as worker:
+    worker.step(0)
     open("started", "w").close()
     while not os.path.exists("stop"):
         worker.step(0.05)
@@ -126,7 +127,7 @@ def test_a_sweep_takes_over_when_another_worker_has_ended():
                 events.append(event.text)
                 Path("stop").touch()
 
-            assert Controller(study, settings, Queue(), command(loss), Slots(1), on_event=note).run()
+            assert Controller(study, settings, Worker(Queue(), on_event=note, group=study.group), command(loss)).run()
     assert [text for text in events if text] == [f"waiting for the worker of the queue, process {worker.pid}"]
     assert ledger() == EVERY[:1]
 
@@ -177,7 +178,7 @@ def test_a_run_that_falls_behind_is_pruned():
 def test_held_runs_leave_a_sweep_incomplete():
     settings = make_settings(trials=1)
     with open_study(make_plan(settings)) as study:
-        controller = Controller(study, settings, Queue(), command(loss), Slots(1))
+        controller = Controller(study, settings, Worker(Queue(), group=study.group), command(loss))
         assert controller.advance()
         (entry,) = Queue().list()
         stop_entry(Queue(), entry.id)
@@ -229,7 +230,7 @@ def test_a_full_disk_is_one_clear_line(monkeypatch):
 
     settings = make_settings(trials=2)
     with open_study(make_plan(settings)) as study:
-        controller = Controller(study, settings, Queue(), command(loss), Slots(1))
+        controller = Controller(study, settings, Worker(Queue(), group=study.group), command(loss))
         monkeypatch.setattr("alchemy.sweep.study.os.fsync", full)
         with pytest.raises(AlchemyError, match=r"cannot write to .*toy: No space left on device; free some space"):
             controller.run()
@@ -262,7 +263,7 @@ def test_a_damaged_point_runs_again_and_the_others_keep_their_runs(number):
 def test_a_seed_that_has_ended_may_leave_the_queue():
     settings = make_settings(seeds=[1, 2], trials=1)
     with open_study(make_plan(settings)) as study:
-        controller = Controller(study, settings, Queue(), command(loss), Slots(1))
+        controller = Controller(study, settings, Worker(Queue(), group=study.group), command(loss))
         controller.advance()
         with Worker(Queue(), Slots(1)) as worker:
             while not any(entry.state == "done" for entry in Queue().list()):
@@ -285,7 +286,8 @@ def test_a_sweep_whose_worker_is_drained_stops_after_the_runs_that_have_started(
         def drain_at_once(kind, trial):
             drain(queue)
 
-        controller = Controller(study, settings, queue, command(loss), Slots(1), drain_at_once)
+        worker = Worker(queue, group=study.group)
+        controller = Controller(study, settings, worker, command(loss), drain_at_once)
         assert not controller.run()
         assert controller.is_stopped
     assert ledger() == EVERY[:1]

@@ -98,14 +98,6 @@ def test_neighbors_differ_in_one_key():
     assert found == [{"a": 2, "c": "y"}, {"a": 1, "c": "x", "d": 7}, {"a": 1, "c": "z"}]
 
 
-def test_sobol_points_are_those_of_scipy():
-    scipy = pytest.importorskip("scipy.stats.qmc")
-    from alchemy.sweep.sobol import MOST, draw_sobol
-
-    reference = scipy.Sobol(MOST, scramble=False).random(64)
-    assert [draw_sobol(number, MOST) for number in range(64)] == reference.tolist()
-
-
 def test_sobol_points_are_even():
     space = Space((Range("x", 0.0, 1.0),))
     points = [float(point["x"]) for point, _ in search("sobol", space, 3, 16, score)]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from alchemy.queue import NewEntry, Queue, Slots
+from alchemy.queue import NewEntry, Queue, Slots, Worker
 from alchemy.sweep.controller import Controller
 from alchemy.sweep.settings import Settings
 from alchemy.sweep.space import Choice, Point, Range, Space
@@ -70,7 +70,8 @@ def loss(point: Point, seed: int) -> list[float]:
 def sweep(settings: Settings, runs=None, *, slots: int = 1, retry: bool = False, plan: Plan | None = None) -> Study:
     """Run a sweep to its end."""
     with open_study(plan or make_plan(settings)) as study:
-        controller = Controller(study, settings, Queue(), runs or command(loss), Slots(slots))
+        worker = Worker(Queue(), Slots(slots), study.group)
+        controller = Controller(study, settings, worker, runs or command(loss))
         if retry:
             controller.retry()
         assert controller.run()
