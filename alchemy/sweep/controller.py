@@ -77,9 +77,10 @@ class Controller:
         Those of points that the study does not have, because an earlier sweep of this name was deleted, are removed.
         Those that wait for another cluster, because the sweep was started there before, are moved.
         """
-        points: dict[object, Point] = {(self._study.plan.created, trial.number): trial.point for trial in self._study.trials}
+        points = {trial.number: trial.point for trial in self._study.trials}
         for entry in self._list_entries():
-            point = points.get((entry.note.get("study"), entry.note.get("point")))
+            is_own = entry.note.get("study") == self._study.plan.created
+            point = points.get(entry.note.get("point", -1)) if is_own else None
             if point is None:
                 stop_entry(self._queue, entry.id, then=states.REMOVED)
             elif entry.state == states.WAITING and entry.on != self._worker.on:

@@ -60,6 +60,13 @@ def test_a_sweep_of_six_points(demo, alchemy):
     assert [len(entry.attempts) for entry in Queue().list()] == [1] * 6
 
 
+def test_a_command_that_is_no_run(demo, alchemy):
+    alchemy("queue", "add", "--on", "ray", "--", "sh", "-c", "echo hello from $0; exit 75")
+    alchemy("queue", "start", "--on", "ray", "--until-empty", code=1)
+    assert "hello from sh" in alchemy("queue", "logs", "1")
+    assert [attempt.outcome for attempt in Queue().get(1).attempts] == ["failed"]
+
+
 def test_one_training_over_two_workers(demo, alchemy):
     words = ["run", "train.toml", "--seeds", "1", *CPU, "--processes", "2"]
     alchemy(*words, "--set", f"{LOG_DIR}here")

@@ -48,6 +48,10 @@ def make_record(folder, status, **fields):
         (End(None, "", finished=True), {}, "done", "done"),
         (End(None, "", cancelled=True), {"retries": 1}, "stopped", "held"),
         (End(None, "", cancelled=True), {"then": "waiting"}, "stopped", "waiting"),
+        (End(75, ""), {"on": "ray://head:10001"}, "lost", "waiting"),
+        (End(75, ""), {"on": "slurm"}, "failed", "failed"),
+        (End(75, ""), {}, "failed", "failed"),
+        (End(1, ""), {"retries": 9999, "failures": 5000}, "failed", "waiting"),
     ],
 )
 def test_what_becomes_of_an_entry(end, fields, outcome, state):

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -293,3 +294,18 @@ def test_a_sweep_whose_worker_is_drained_stops_after_the_runs_that_have_started(
     assert ledger() == EVERY[:1]
     sweep(settings)
     assert ledger() == EVERY
+
+
+def test_waiting_runs_move_to_the_executor_of_the_sweep():
+    settings = make_settings(trials=2)
+    with open_study(make_plan(settings)) as study:
+        elsewhere = Controller(study, settings, Worker(Queue(), Slots(2), study.group, on="slurm"), on_slurm)
+        elsewhere.advance()
+    assert [entry.on for entry in Queue().list()] == ["slurm"] * 2
+    sweep(settings)
+    assert [(entry.on, entry.options, entry.state) for entry in Queue().list()] == [("local", {}, "done")] * 2
+    assert ledger() == EVERY[:2]
+
+
+def on_slurm(point, seed):
+    return replace(command(loss)(point, seed), on="slurm", options={"time": 1})
