@@ -112,6 +112,25 @@ def open_to_append(path: str | Path) -> int:
     return handle
 
 
+def append_lines(path: str | Path, text: str, *, sync: bool = False) -> None:
+    """Append lines in one write, so that those of several processes are not mixed; a cut-off last line is ended first.
+
+    A full disk raises OSError, and may leave another cut-off line. `sync` waits until the lines are on disk.
+    """
+    handle = open_to_append(path)
+    try:
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            text = f"\n{text}"
+        data = text.encode("utf-8", "replace")
+        if os.write(handle, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        if sync:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def reopen(handle: int, path: str | Path) -> int:
     """Recreate a deleted file from its open handle; return the handle to use from now on."""
     if os.path.exists(path):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
 from alchemy.errors import AlchemyError
-from alchemy.files import open_to_append, open_to_read, parse_json
+from alchemy.files import append_lines, open_to_read, parse_json
 from alchemy.records.status import now
 
 FILE = Path("mail", "read.jsonl")
@@ -57,18 +56,8 @@ class MailMarks:
         return len(new)
 
     def _append(self, text: str) -> None:
-        """Append lines in one write, so that those of several processes are not mixed."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle = open_to_append(self._path)
-            try:
-                size = os.fstat(handle).st_size
-                if size and os.pread(handle, 1, size - 1) != b"\n":  # a killed process left an incomplete line
-                    text = f"\n{text}"
-                data = text.encode("utf-8", "replace")
-                if os.write(handle, data) < len(data):
-                    raise OSError("the disk is full")
-            finally:
-                os.close(handle)
+            append_lines(self._path, text)
         except OSError as error:
             raise AlchemyError(f"cannot mark mails in {self._path}: {error.strerror or error}") from error

@@ -91,7 +91,6 @@ def _run(args: argparse.Namespace) -> int:
     from alchemy.cli.launch import check_secrets, raise_on_errors
     from alchemy.cli.problems import print_problems
     from alchemy.cli.sweep_results import describe_sweep, print_results
-    from alchemy.config.load import prepare_cfg
     from alchemy.index.value_format import format_count
     from alchemy.launch.project_imports import add_to_path
     from alchemy.launch.signals import handle_signals
@@ -102,14 +101,13 @@ def _run(args: argparse.Namespace) -> int:
     from alchemy.sweep.study import make_plan, open_study
 
     slots, cluster = choose_cluster_slots(args.on, args.slots, args.device), choose_cluster(args)
-    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
-    document = prepare_cfg(args.cfg, **options)
+    document = _load(args.cfg, args)
     add_to_path(args.user_dir)
     check_secrets([document])
     given = {key: vars(args)[key] for key in SETTINGS if vars(args)[key] is not None}
     settings, problems = check_sweep(document, args, args.grid, given)
     raise_on_errors(problems)
-    plan = make_plan(document, settings, args.overrides, _digest(args))
+    plan = make_plan(document, settings, args.overrides, _hash_config(args))
     received: list[int] = []
     with open_study(plan) as study:
         _check_packages(settings)
@@ -149,14 +147,11 @@ def check_sweep(
 ) -> tuple[Settings, list[Problem]]:
     """Return the settings of a sweep, and the problems of its settings, its space and its configs."""
     from alchemy.cli.launch import check_documents
-    from alchemy.config.load import prepare_cfg
     from alchemy.sweep.check_space import check_space
     from alchemy.sweep.settings import check_method, read_settings
 
-    options = {"allow_code": args.allow_code, "user_dir": args.user_dir}
-
     def load(more: Sequence[str]) -> Document:
-        return prepare_cfg(document.label, overrides=[*args.overrides, *more], **options)
+        return _load(document.label, args, more)
 
     def check(documents: Sequence[Document], strict: bool) -> list[Problem]:
         return check_documents(documents, argparse.Namespace(strict=strict or args.strict, user_dir=args.user_dir))
@@ -174,16 +169,18 @@ def _check_packages(settings: Settings) -> None:
         import_package("optuna" if settings.method == "tpe" else "cmaes", f"the method {settings.method}")
 
 
-def _digest(args: argparse.Namespace) -> str:
-    """Return a hash of what the runs read of a config, apart from the seed and secrets."""
+def _load(cfg: str, args: argparse.Namespace, more: Sequence[str] = (), seed: int | None = None) -> Document:
     from alchemy.config.load import prepare_cfg
-    from alchemy.config.secrets import without_secrets
-    from alchemy.config.toml_writer import dumps
-    from alchemy.files import hash_text
 
-    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
-    tables = without_secrets(prepare_cfg(args.cfg, seed=0, **options))  # values may be drawn with the seed
-    return hash_text(dumps({key: table for key, table in tables.items() if key != "sweep"}))
+    options = {"allow_code": args.allow_code, "user_dir": args.user_dir}
+    return prepare_cfg(cfg, overrides=[*args.overrides, *more], seed=seed, **options)
+
+
+def _hash_config(args: argparse.Namespace) -> str:
+    """Return a hash of the config that does not depend on the seed."""
+    from alchemy.plugins.config_hash import config_hash
+
+    return config_hash(_load(args.cfg, args, seed=0))  # values may be drawn with the seed
 
 
 def _depends_on_time(document: Document) -> bool:
@@ -195,24 +192,21 @@ def _make_entries(
     args: argparse.Namespace, document: Document, digest: str, cluster: Cluster
 ) -> Callable[[Point, int], NewEntry]:
     """Return a function that makes the entry of a run; it raises an error if the config has changed."""
-    from alchemy.config.load import prepare_cfg
     from alchemy.plugins.config_hash import config_hash
     from alchemy.queue import Needs, NewEntry
     from alchemy.sweep.check_space import build_overrides
 
-    on_cpu, is_fixed = args.device == [-1], not _depends_on_time(document) and _digest(args) == digest
+    on_cpu, is_fixed = args.device == [-1], not _depends_on_time(document) and _hash_config(args) == digest
     options = ["--allow-code"] * args.allow_code + ["--strict"] * args.strict + ["--device", "-1"] * on_cpu
     options += ["--user-dir", args.user_dir] if args.user_dir != "src" else []
 
     def make(point: Point, seed: int) -> NewEntry:
-        if is_fixed and _digest(args) != digest:
+        if is_fixed and _hash_config(args) != digest:
             hint = "undo the change and run the same command again, or pass another --name"
             raise AlchemyError(f"{document.path} has changed since the sweep started", hint=hint)
-        overrides = [*args.overrides, *build_overrides(point)]
-        expected = prepare_cfg(
-            args.cfg, overrides=overrides, seed=seed, allow_code=args.allow_code, user_dir=args.user_dir
-        )
-        words = [word for text in overrides for word in ("--set", text)]
+        overrides = build_overrides(point)
+        expected = _load(args.cfg, args, overrides, seed)
+        words = [word for text in [*args.overrides, *overrides] for word in ("--set", text)]
         argv = (sys.executable, "-m", "alchemy", "run", args.cfg, *words, "--seeds", str(seed), *options)
         note = {"cfg_hash": config_hash(expected)} if is_fixed else {}
         needs = Needs(devices=0 if on_cpu else 1)

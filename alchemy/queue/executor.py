@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import os
 import signal
 from pathlib import Path
@@ -16,6 +15,7 @@ from alchemy.queue.folder import Queue
 from alchemy.queue.locked_file import LockedFile, lock, read_status
 from alchemy.queue.supervisor import Supervisor, Task, start_supervisor
 from alchemy.records.status import is_alive, status_of
+from alchemy.registry import resolve
 
 # who an entry runs on -> import path; the queue does not depend on clusters
 EXECUTORS = {
@@ -53,8 +53,7 @@ def find_executor(on: str) -> Executor:
     name = on.partition("://")[0]
     if name not in EXECUTORS:
         raise AlchemyError(f"unknown executor {on!r}", hint=f"one of {', '.join(EXECUTORS)}")
-    module, _, kind = EXECUTORS[name].rpartition(".")
-    executor: Executor = getattr(importlib.import_module(module), kind)()
+    executor: Executor = resolve(EXECUTORS[name])()
     return executor
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -14,7 +13,7 @@ from alchemy.annotations import fits
 from alchemy.config.secrets import hide_words
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, Problem, did_you_mean
-from alchemy.files import home, lock_file, open_to_append, read_table, shorten_path, write_json
+from alchemy.files import append_lines, home, lock_file, read_table, shorten_path, write_json
 from alchemy.index.read_curves import parse_lines
 from alchemy.records.status import now
 from alchemy.sweep.read_space import SpaceReader, sort_dimensions
@@ -138,16 +137,7 @@ class Study:
     def _append(self, row: Mapping[str, Any]) -> None:
         line = json.dumps({**row, "t": now()}, ensure_ascii=False) + "\n"
         with _explain_errors(self.folder):
-            handle = open_to_append(self.folder / POINTS)
-            try:
-                size = os.fstat(handle).st_size
-                # a killed sweep or a full disk may have cut off the last line
-                if size and os.pread(handle, 1, size - 1) != b"\n":
-                    line = f"\n{line}"
-                os.write(handle, line.encode())
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            append_lines(self.folder / POINTS, line, sync=True)
 
 
 def _apply(trial: Trial, state: str, result: Mapping[str, Any]) -> None:

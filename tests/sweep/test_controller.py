@@ -232,7 +232,7 @@ def test_a_full_disk_is_one_clear_line(monkeypatch):
     settings = make_settings(trials=2)
     with open_study(make_plan(settings)) as study:
         controller = Controller(study, settings, Worker(Queue(), group=study.group), command(loss))
-        monkeypatch.setattr("alchemy.sweep.study.os.fsync", full)
+        monkeypatch.setattr("alchemy.files.os.fsync", full)
         with pytest.raises(AlchemyError, match=r"cannot write to .*toy: No space left on device; free some space"):
             controller.run()
     monkeypatch.undo()
