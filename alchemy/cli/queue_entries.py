@@ -121,7 +121,7 @@ def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str
         elif entry.state == RUNNING:
             cause = find_executor(entry.on).describe(queue, entry) or cause
     except OSError as error:
-        cause = f"runs into an error: {error}"
+        cause = f"its files cannot be used: {error}"
     more = {"records": records, "seconds": _seconds_of(entry)}
     return {**row, **more, "argv": hide_words(entry.argv), "run": describe(entry), "cause": cause}
 

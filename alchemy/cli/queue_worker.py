@@ -68,7 +68,7 @@ def print_event(queue: Queue, event: Event) -> None:
     if event.kind == "started":
         text = f"started on {','.join(entry.attempts[-1].device)}: {describe(entry)}"
     else:
-        text = describe_end(entry) if event.kind == "ended" else f"is passed over: it {event.text}"
+        text = describe_end(entry) if event.kind == "ended" else f"skipped: {event.text}"
         if event.kind == "ended" and entry.attempts[-1].outcome == "failed":
             text += f" (log: {shorten_path(queue.path(entry.id, 'log'))})"
     print(printable(f"{clock} {entry.id} {text}"), flush=True)

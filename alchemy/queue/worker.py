@@ -234,7 +234,7 @@ class Worker:
             if error.errno in EVERYWHERE:
                 raise
             self._unusable.add(entry.id)
-            self._note(entry, f"runs into an error: {error}")
+            self._note(entry, f"its files cannot be used: {error}")
 
     def _start(self, entry: Entry, devices: tuple[str, ...]) -> Entry | None:
         """Start an entry; return None if it has changed, or a process of its last attempt is still running."""

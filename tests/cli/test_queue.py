@@ -291,7 +291,7 @@ def test_an_entry_whose_files_cannot_be_used_is_listed_and_removed(queue, capsys
     add(queue, "pass")
     for suffix in ("attempt", "log", "records"):
         queue.path(1, suffix).mkdir()
-    assert "runs into an error: [Errno 21] Is a directory" in run(capsys, "queue", "ls")
+    assert "its files cannot be used: [Errno 21] Is a directory" in run(capsys, "queue", "ls")
     assert "000001.log: it is not a regular file" in run(capsys, "queue", "logs", "1", code=2)
     assert run(capsys, "queue", "rm", "1") == "removed 1\n"
     assert run(capsys, "queue", "ls").startswith("the queue is empty")

@@ -271,7 +271,7 @@ def test_an_entry_whose_files_cannot_be_used_is_passed_over(queue, suffix):
     problems = [event for event in work(queue) if event.kind == "problem"]
     assert Path("out").read_text() == "ac"
     assert [(event.entry.id, event.text) for event in problems] == [(2, queue.get(2).reason)]
-    assert re.match(f"runs into an error: .*000002.{suffix}", queue.get(2).reason)
+    assert re.match(f"its files cannot be used: .*000002.{suffix}", queue.get(2).reason)
     queue.path(2, suffix).rmdir()
     work(queue)
     assert (Path("out").read_text(), queue.get(2).reason) == ("acb", "")
