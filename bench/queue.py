@@ -42,7 +42,7 @@ def _seconds_in(queue: Queue) -> float:
     added = queue.add([NewEntry(argv=COMMAND)] * RUNS)
     begin = time.perf_counter()
     with Worker(queue, Slots(1)) as worker:
-        while worker.remaining():
+        while worker.list_remaining():
             worker.step()
     seconds = time.perf_counter() - begin
     for entry in added:

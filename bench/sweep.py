@@ -94,7 +94,7 @@ def _run_sweep(method: str, runs: int) -> None:
     plan = Plan(name="bench", config="", overrides=[], digest="", created="", space=space, **known)
     with open_study(plan) as study:
         assert Controller(study, settings, Worker(Queue(), Slots(1), study.group), _make_entry).run()
-        assert len(study.ranked()) == runs
+        assert len(study.rank_trials()) == runs
 
 
 def _run_optuna(method: str, runs: int) -> None:

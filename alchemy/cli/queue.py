@@ -138,7 +138,7 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
 def _check_command(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the words after `--`; raise an error if there is anything that belongs to an `alchemy run`."""
     from alchemy.cli.queue_entries import format_options
-    from alchemy.queue.entry import alchemy_words
+    from alchemy.queue.entry import split_command
 
     command = tuple(args.words[args.words.index("--") + 1 :])
     if len(args.cfgs) > len(command):
@@ -147,8 +147,8 @@ def _check_command(args: argparse.Namespace) -> tuple[str, ...]:
         raise AlchemyError(
             f"{option} is an option of `alchemy run`, not of a command", hint="write it after the command"
         )
-    if alchemy_words(command)[1][:1] == ("run",):
-        hint = f"write: alchemy queue add {shlex.join(alchemy_words(command)[1][1:])}"
+    if split_command(command)[1][:1] == ("run",):
+        hint = f"write: alchemy queue add {shlex.join(split_command(command)[1][1:])}"
         raise AlchemyError("`alchemy run` cannot be added as a command: it could not be resumed", hint=hint)
     return command
 

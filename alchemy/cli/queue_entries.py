@@ -19,7 +19,7 @@ from alchemy.files import open_to_read
 from alchemy.index.value_format import format_duration
 from alchemy.queue import Entry, NewEntry, Queue
 from alchemy.queue.attempts import LONGEST_PAUSE, settle
-from alchemy.queue.entry import LOCAL, RUNNING, WAITING, alchemy_words
+from alchemy.queue.entry import LOCAL, RUNNING, WAITING, split_command
 from alchemy.queue.executor import find_executor
 from alchemy.queue.worker import find_obstacle, find_worker
 
@@ -104,7 +104,7 @@ def settle_ended(queue: Queue) -> None:
 
 def describe(entry: NewEntry) -> str:
     """Return the command of an entry on one line, without secrets: for a run, what comes after `alchemy run`."""
-    words = alchemy_words(entry.argv)[1]
+    words = split_command(entry.argv)[1]
     command = shlex.join(hide_words(words[1:] if words[:1] == ("run",) else entry.argv))
     return " ".join(command.split())
 
@@ -115,7 +115,7 @@ def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str
     del row["env"]  # may contain secrets
     cause, records = entry.reason, []
     try:
-        records = [str(record) for record in queue.records_of(entry.id)]
+        records = [str(record) for record in queue.list_records(entry.id)]
         if entry.state == WAITING:
             cause = find_obstacle(entry, entries) or cause
         elif entry.state == RUNNING:

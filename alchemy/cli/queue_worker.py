@@ -36,7 +36,7 @@ def run_worker(queue: Queue, slots: Slots, *, until_empty: bool, on: str = LOCAL
         print(f"running the queue {shorten_path(queue.folder)} on {devices}, slots: {slots.count}", flush=True)
         signals = run_until(worker, until_empty=until_empty)
     if signals:
-        if worker.remaining():
+        if worker.list_remaining():
             start = "alchemy queue start" + (f" --on {on}" if on != LOCAL else "")
             print(f"stopped; `{start}` continues", file=sys.stderr)
         return 128 + signals[0]

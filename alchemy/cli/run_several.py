@@ -57,7 +57,7 @@ def run_several(documents: Sequence[Document], args: argparse.Namespace) -> Outc
         output.print_new(last=True)
         entries = [queue.get(entry.id) for entry in entries]
         rows = zip(files, documents, entries, strict=True)
-        found = [_read_results(*row, queue.records_of(row[2].id), signals) for row in rows]
+        found = [_read_results(*row, queue.list_records(row[2].id), signals) for row in rows]
     failed = any(entry.state == FAILED for entry in entries)
     tests = {place: rows[1] for place, rows in enumerate(found) if len(rows) > 1}
     return Outcome([rows[0] for rows in found], tests, int(failed))

@@ -139,7 +139,7 @@ def _run(args: argparse.Namespace) -> int:
             print(f"\nthe space has only {count}, fewer than trials = {settings.trials}")
         if not complete:
             print("some runs are held: `alchemy queue ls` lists them", file=sys.stderr)
-        return 0 if complete and study.ranked() else 1
+        return 0 if complete and study.rank_trials() else 1
 
 
 def check_sweep(
@@ -221,7 +221,7 @@ def _report(study: Study) -> Callable[[str, Trial], None]:
 
     def report(kind: str, trial: Trial) -> None:
         values = " ".join(f"{key}={format_value(value)}" for key, value in trial.point.items())
-        best = " (best so far)" if study.ranked()[:1] == [trial] else ""
+        best = " (best so far)" if study.rank_trials()[:1] == [trial] else ""
         result = f"{study.plan.metric} {summarize_trial(trial)}{best}" if kind == "done" else f"{kind}: {trial.reason}"
         print(printable(f"point {trial.number}: {values}: {result}"), flush=True)
 

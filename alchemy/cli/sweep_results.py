@@ -49,7 +49,7 @@ def list_sweeps(args: argparse.Namespace) -> int:
         except AlchemyError as error:
             print(printable(f"warning: {error}"), file=sys.stderr)
             continue
-        best = study.ranked()[:1]
+        best = study.rank_trials()[:1]
         rows.append(
             {
                 "name": study.name,
@@ -81,7 +81,7 @@ def describe_sweep(study: Study) -> str:
 
 
 def print_results(study: Study, limit: int | None) -> None:
-    ranked = study.ranked()
+    ranked = study.rank_trials()
     others = [trial for trial in study.trials if trial.value is None]
     keys = [dimension.key for dimension in study.space.dimensions]
     rows = [
@@ -108,7 +108,7 @@ def print_results(study: Study, limit: int | None) -> None:
 
 
 def _best_command(study: Study) -> str:
-    overrides = [*study.plan.overrides, *build_overrides(study.ranked()[0].point)]
+    overrides = [*study.plan.overrides, *build_overrides(study.rank_trials()[0].point)]
     words = [word for text in overrides for word in ("--set", text)]
     seeds = ",".join(map(str, study.plan.seeds))
     return shlex.join(hide_words(["alchemy", "run", study.plan.config, *words, "--seeds", seeds]))
@@ -119,7 +119,7 @@ def summarize_trial(trial: Trial) -> str:
 
 
 def _as_data(study: Study) -> dict[str, Any]:
-    ranked = study.ranked()
+    ranked = study.rank_trials()
     return {
         **asdict(study.plan),
         "points": [asdict(trial) for trial in study.trials],

@@ -18,7 +18,7 @@ from alchemy.cluster.ray_node import CHUNK, Files, NodeAddress, NodeProcess
 from alchemy.cluster.record_mirror import RecordMirror
 from alchemy.errors import AlchemyError, printable
 from alchemy.queue.attempts import NODE_LOST
-from alchemy.queue.entry import Entry, alchemy_words
+from alchemy.queue.entry import Entry, split_command
 from alchemy.queue.folder import Queue
 from alchemy.queue.supervisor import GRACE_SECONDS
 
@@ -227,7 +227,7 @@ def count_processes(argv: Sequence[str]) -> int:
     >>> count_processes(["python", "-m", "alchemy", "run", "a.toml", "--processes=2"]), count_processes(["ls"])
     (2, 1)
     """
-    words = alchemy_words(tuple(argv))[1]
+    words = split_command(tuple(argv))[1]
     for word, following in zip(words, (*words[1:], "")):
         name, _, value = word.partition("=")
         if name == "--processes":

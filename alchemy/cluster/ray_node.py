@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from alchemy.checkpoint.manifest import TEMPORARY
-from alchemy.queue.entry import alchemy_words
+from alchemy.queue.entry import split_command
 from alchemy.queue.supervisor import start_command
 from alchemy.records.create_folder import QUEUE_RECORDS
 
@@ -77,7 +77,7 @@ class NodeProcess:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         more = {**inherited, "PYTHONUNBUFFERED": "1", **env, QUEUE_RECORDS: names}
         output = {"stdin": subprocess.DEVNULL, "stdout": self._output, "stderr": subprocess.STDOUT}
-        program, words = alchemy_words(tuple(argv))
+        program, words = split_command(tuple(argv))
         if words and shutil.which(program[0], path=more.get("PATH")) is None:  # an environment of another machine
             argv = (sys.executable, "-m", "alchemy", *words)
         self._process = start_command(argv, cwd or str(self._project), more, **output)

@@ -40,8 +40,8 @@ class SlurmAttempt:
         file = LockedFile(os.open(queue.path(self.id, "attempt"), os.O_RDWR | os.O_CREAT, 0o600))
         status = {"attempt": self.number, "job": _find_job()}
         file.write(status)  # from now on the queue knows the job, and there is no process of an earlier start
-        _wait_for_predecessor(queue.records_of(self.id))
-        argv = plan_command(entry, queue.records_of(self.id))
+        _wait_for_predecessor(queue.list_records(self.id))
+        argv = plan_command(entry, queue.list_records(self.id))
         if argv is None:
             return file.write({**status, "exit_code": 0, "ended": now()})
         threads = {"OMP_NUM_THREADS": os.environ.get("SLURM_CPUS_PER_TASK", "1")}

@@ -1,4 +1,4 @@
-"""What an attempt runs, and what becomes of its entry when it has ended."""
+"""What an attempt runs, and the next state of its entry when it has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from alchemy.config.secrets import hide_words
 from alchemy.files import open_to_read
-from alchemy.queue.entry import DONE, FAILED, HELD, REMOVED, RUNNING, WAITING, Entry, alchemy_words, is_kept
+from alchemy.queue.entry import DONE, FAILED, HELD, REMOVED, RUNNING, WAITING, Entry, is_kept, split_command
 from alchemy.queue.executor import find_executor, has_running_record
 from alchemy.queue.folder import MissingEntry, Queue
 from alchemy.queue.locked_file import read_status
@@ -31,24 +31,24 @@ LOG_TAIL = 8192  # bytes of the log that are searched for the cause of a failure
 HEADER = "=== attempt"
 _ERROR = re.compile(r"(?:error:|\d\d:\d\d:\d\d ERROR) +(.+)")
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception)\b")  # the last line of a traceback
-LOST, STOPPED = "lost", "stopped"  # outcomes of an attempt: nobody saw how it ended; somebody asked it to end
+LOST, STOPPED = "lost", "stopped"  # outcomes of an attempt: its end is unknown; it was asked to end
 
 
 class End(NamedTuple):
-    """How an attempt ended; `exit_code` is None if nobody was there to see it."""
+    """How an attempt ended; `exit_code` is None if it is unknown."""
 
     exit_code: int | None
     ended: str
     timed_out: bool = False
     cancelled: bool = False  # by a user of the cluster that ran it
-    reason: str = ""  # in the words of whoever ran it
+    reason: str = ""  # as reported by the executor
     finished: bool = False  # the record says so
     cause: str = ""  # of a failure, according to the record and the log
 
 
 def plan_command(entry: Entry, records: list[Path]) -> tuple[str, ...] | None:
     """Return the command of the next attempt: a run resumes its record; None if there is nothing left to do."""
-    program, words = alchemy_words(entry.argv)
+    program, words = split_command(entry.argv)
     if words[:1] != ("run",):
         return entry.argv
     for record in reversed(records):
@@ -88,7 +88,7 @@ def settle(queue: Queue, entry: Entry) -> Entry | None:
             return None
         # nobody is left who could write the file, but it may have been written since it was read
         end = _read_end(path, number) or End(None, now())
-    records = queue.records_of(entry.id)
+    records = queue.list_records(entry.id)
     if has_running_record(records):
         return None
     info = try_read_info(records[-1]) if records else {}

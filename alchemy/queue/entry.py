@@ -14,7 +14,7 @@ from alchemy.annotations import fits
 FORMAT = 1
 WAITING, HELD, RUNNING, DONE, FAILED = STATES = ("waiting", "held", "running", "done", "failed")
 LOCAL = "local"
-REMOVED = "removed"  # what becomes of an entry that is removed while it is running
+REMOVED = "removed"  # the next state of an entry that is removed while it is running
 
 # variables that decide which program an entry starts and how it computes; others come from the worker
 ENV_NAMES = ("PATH", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
@@ -64,7 +64,7 @@ class NewEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(NewEntry):
-    """An entry as stored in its file, the only truth about it."""
+    """An entry as stored in its file, which is the source of truth."""
 
     id: int
     added: str
@@ -126,10 +126,10 @@ def _check(kind: type[Needs | Attempt | NewEntry], table: Mapping[str, Any]) -> 
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def alchemy_words(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def split_command(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split a command into the program and the words after `alchemy`; there are none if it is another program.
 
-    >>> alchemy_words(("python", "-m", "alchemy", "run", "a.toml")), alchemy_words(("ls", "-l"))
+    >>> split_command(("python", "-m", "alchemy", "run", "a.toml")), split_command(("ls", "-l"))
     ((('python', '-m', 'alchemy'), ('run', 'a.toml')), (('ls', '-l'), ()))
     """
     if argv[1:3] == ("-m", "alchemy"):

@@ -41,7 +41,7 @@ class Executor(Protocol):
         """
 
     def terminate(self, queue: Queue, entry: Entry) -> None:
-        """Make the latest attempt save its state and end. The entry says what becomes of it then."""
+        """Make the latest attempt save its state and end. Its next state is in the entry."""
 
     def describe(self, queue: Queue, entry: Entry) -> str:
         """Return what a listing shows about a running entry."""

@@ -124,7 +124,7 @@ class Queue:
             self.update(entry.id, functools.partial(replace, position=float(number)))
         return self.find_position(id, before)
 
-    def records_of(self, id: int) -> _Paths:
+    def list_records(self, id: int) -> _Paths:
         """Return the records that the attempts of an entry have created, the latest last."""
         with contextlib.suppress(FileNotFoundError):
             lines = self.path(id, "records").read_text("utf-8", errors="surrogateescape").splitlines()

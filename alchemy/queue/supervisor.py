@@ -56,7 +56,7 @@ def start_supervisor(task: Task, file: LockedFile, is_stop_requested: Callable[[
     reading, writing = os.pipe()
     worker = os.getpid()
     try:
-        with warnings.catch_warnings(action="ignore"):  # the child only makes system calls, even if there are threads
+        with warnings.catch_warnings(action="ignore"):  # about threads, of which the child uses none
             pid = os.fork()
     except OSError:
         os.close(reading)

@@ -48,7 +48,7 @@ class Worker:
     """Start the entries of a queue, or only those of a group:
 
         with Worker(queue, Slots(2)) as worker:
-            while worker.remaining():
+            while worker.list_remaining():
                 worker.step()
 
     There is one worker per queue, and another one for each cluster. The worker of a group waits for another one, which
@@ -147,7 +147,7 @@ class Worker:
         self.stopping = True
 
     def _stop_running(self) -> None:
-        for entry in self.running():
+        for entry in self.list_running():
             if entry.id not in self._stopped:
                 self._stopped.add(entry.id)
                 with suppress(AlchemyError):  # on a full disk, it is held when it has ended
@@ -162,14 +162,14 @@ class Worker:
     def has_ended(self, *, until_empty: bool = False) -> bool:
         """Return whether the worker has been stopped and its runs have ended, or nothing is left to run."""
         if self.stopping or self.is_draining:
-            return not self._has_lock or self._gave_up or not self.running()
-        return until_empty and not self.remaining()
+            return not self._has_lock or self._gave_up or not self.list_running()
+        return until_empty and not self.list_remaining()
 
-    def running(self) -> list[Entry]:
+    def list_running(self) -> list[Entry]:
         entries = [entry for entry in self.queue.list(self.group) if entry.state == RUNNING and entry.on == self.on]
         return [entry for entry in entries if entry.id not in self._unusable]
 
-    def remaining(self) -> list[Entry]:
+    def list_remaining(self) -> list[Entry]:
         """Return the entries that are running, or that this worker will start without anybody's help."""
         entries = [entry for entry in self.queue.list() if entry.id not in self._unusable]
         done = {entry.id for entry in entries if entry.state == DONE}
@@ -238,7 +238,7 @@ class Worker:
 
     def _start(self, entry: Entry, devices: tuple[str, ...]) -> Entry | None:
         """Start an entry; return None if it has changed, or a process of its last attempt is still running."""
-        queue, records = self.queue, self.queue.records_of(entry.id)
+        queue, records = self.queue, self.queue.list_records(entry.id)
         if has_running_record(records):
             return None
         file = lock(queue.path(entry.id, "attempt"))

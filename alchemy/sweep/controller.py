@@ -185,7 +185,7 @@ class Controller:
 
     def _read_end(self, entry: Entry) -> End:
         """Return the value of a run that has ended, or why it has none."""
-        paths = self._queue.records_of(entry.id)
+        paths = self._queue.list_records(entry.id)
         record = str(paths[-1]) if paths else ""
         if entry.state == states.FAILED:
             return End(record, reason=f"{entry.reason or 'unknown cause'} (alchemy queue logs {entry.id})")
@@ -213,11 +213,11 @@ class Controller:
                         stop_entry(self._queue, entry.id, then=states.DONE)
                     elif entry.state == states.DONE and entry.id not in self._explained:
                         self._explained.add(entry.id)
-                        for record in self._queue.records_of(entry.id)[-1:]:
+                        for record in self._queue.list_records(entry.id)[-1:]:
                             explain_stop(record, f"pruned {trial.reason}")
             elif trial.state == outcomes.RUNNING and (evaluations := self._curves.find_pruned(own, runs)):
                 reason = f"after {format_count(evaluations, 'evaluation')} ({self._settings.prune})"
-                records = [str(path) for entry in own.values() for path in self._queue.records_of(entry.id)[-1:]]
+                records = [str(path) for entry in own.values() for path in self._queue.list_records(entry.id)[-1:]]
                 self._study.settle(trial, outcomes.PRUNED, records=records, reason=reason)
                 self._finish(trial)
                 for entry in own.values():
@@ -243,7 +243,7 @@ class _Curves:
     def find_pruned(self, own: Runs, runs: dict[int, Runs]) -> int:
         """Return the number of evaluations after which a run of a point turns out to be hopeless; otherwise 0."""
         for entry in own.values():
-            records = self._queue.records_of(entry.id) if entry.state == states.RUNNING else []
+            records = self._queue.list_records(entry.id) if entry.state == states.RUNNING else []
             is_ending = records and status_of(records[-1]) == "finished"
             curve = self._read(entry) if records and not is_ending else []
             since = self._judged.get(entry.id, 0)
@@ -256,7 +256,7 @@ class _Curves:
         return 0
 
     def _read(self, entry: Entry) -> Sequence[float]:
-        for record in reversed(self._queue.records_of(entry.id)):
+        for record in reversed(self._queue.list_records(entry.id)):
             follower = self._followers.setdefault(record, CurveFollower(record / "metrics.jsonl"))
             with contextlib.suppress(OSError):
                 curve = follower.read().metrics.get(self._settings.metric)

@@ -17,7 +17,7 @@ MOST_TICKS = 8
 
 def build_sweep_plot(study: Study) -> Plot | None:
     """Return the plot of a sweep; None without any values. The x-axes have places from 0 to 1 with labels."""
-    ranked = study.ranked()
+    ranked = study.rank_trials()
     if not ranked:
         return None
     panels = [_draw_parallel(study, ranked)] if len(study.space.dimensions) > 1 else []

@@ -17,7 +17,7 @@ FEWEST = 6  # points, before importance means anything
 
 def compare_best(study: Study) -> str:
     """Return whether the best point is better than the second by more than the noise of the seeds, as a sentence."""
-    ranked = study.ranked()
+    ranked = study.rank_trials()
     if len(ranked) < 2:
         return ""
     best, second = ranked[:2]
@@ -42,7 +42,7 @@ def measure_importance(study: Study) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for dimension in study.space.dimensions:
-        trials = [trial for trial in study.ranked() if dimension.key in trial.point]
+        trials = [trial for trial in study.rank_trials() if dimension.key in trial.point]
         if (share := _explain_variance(_group(dimension, trials))) is not None:
             found[dimension.key] = share
     return dict(sorted(found.items(), key=lambda item: -item[1]))

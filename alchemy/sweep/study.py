@@ -1,4 +1,4 @@
-"""The files of a sweep: its settings, and what has become of each point."""
+"""The files of a sweep: its settings, and the state and result of each point."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Study:
         sign = 1 if self.is_minimized else -1
         return [(trial.point, None if trial.value is None else sign * trial.value) for trial in self.trials]
 
-    def ranked(self) -> list[Trial]:
+    def rank_trials(self) -> list[Trial]:
         """Return the points with a value, the best first."""
         done = [trial for trial in self.trials if trial.value is not None]
         return sorted(done, key=lambda trial: (trial.value or 0.0) * (1 if self.is_minimized else -1))
@@ -130,7 +130,7 @@ class Study:
         trial.ends[seed] = end
 
     def settle(self, trial: Trial, state: str, **result: Any) -> None:
-        """Write what has become of a point: its values and records, or a reason."""
+        """Write the state of a point with its result: values and records, or a reason."""
         self._append({"event": state, "point": trial.number, **result})
         _apply(trial, state, result)
 

@@ -34,7 +34,7 @@ def start(*words: str) -> subprocess.Popen[bytes]:
 
 
 def has_checkpoint(queue: Queue) -> bool:
-    records = queue.records_of(1) if queue.path(1).exists() else []
+    records = queue.list_records(1) if queue.path(1).exists() else []
     return any(list(record.glob("state/u*/manifest.json")) for record in records)
 
 
@@ -60,7 +60,7 @@ def test_a_sweep_of_six_points(demo, alchemy):
     assert [len(entry.attempts) for entry in Queue().list()] == [1] * 6
 
 
-def test_a_command_that_is_no_run(demo, alchemy):
+def test_a_plain_command(demo, alchemy):
     alchemy("queue", "add", "--on", "ray", "--", "sh", "-c", "echo hello from $0; exit 75")
     alchemy("queue", "start", "--on", "ray", "--until-empty", code=1)
     assert "hello from sh" in alchemy("queue", "logs", "1")
@@ -87,7 +87,7 @@ def test_a_lost_worker_is_replaced(demo, alchemy, copied):
     assert command.wait(120) == 0, Path("output.txt").read_text()
     assert [attempt.outcome for attempt in queue.get(1).attempts] == ["lost", "done"]
     (record,), (whole,) = demo.glob("lost/*"), demo.glob("whole/*")
-    assert queue.records_of(1) == [record] and "resume" in (record / "metrics.jsonl").read_text()
+    assert queue.list_records(1) == [record] and "resume" in (record / "metrics.jsonl").read_text()
     assert comparable(record / "metrics.jsonl") == comparable(whole / "metrics.jsonl")
 
 
@@ -98,10 +98,10 @@ def test_an_interrupted_run_saves_its_state_and_continues(demo, alchemy):
     wait_until(lambda: has_checkpoint(queue), 90)
     command.send_signal(signal.SIGINT)
     assert command.wait(60) == 130, Path("output.txt").read_text()
-    (record,) = queue.records_of(1)
+    (record,) = queue.list_records(1)
     assert queue.get(1).state == "waiting" and status_of(record) == "stopped"
     assert "1 done" in alchemy("queue", "start", "--on", "ray", "--until-empty")
-    assert queue.records_of(1) == [record] and status_of(record) == "finished"
+    assert queue.list_records(1) == [record] and status_of(record) == "finished"
 
 
 def is_reachable(address: str) -> bool:

@@ -26,7 +26,7 @@ def preempt(queue: Queue, id: int) -> None:
 
 
 def has_checkpoint(queue: Queue, id: int) -> bool:
-    return any(list(record.glob("state/u*/manifest.json")) for record in queue.records_of(id))
+    return any(list(record.glob("state/u*/manifest.json")) for record in queue.list_records(id))
 
 
 @pytest.mark.slow
@@ -41,12 +41,12 @@ def test_preempted_runs_resume_exactly(demo, alchemy):
     wait_until(lambda: queue.path(1, "log").read_text().count("=== attempt 1") == 3, 60)  # submitted, started, resumed
     wait_until(lambda: "running" not in alchemy("queue", "ls", **LOCAL), 90)
     assert [(entry.state, len(entry.attempts)) for entry in queue.list()] == [("done", 1)] * 2
-    assert [len(queue.records_of(id)) for id in (1, 2)] == [1, 1]
+    assert [len(queue.list_records(id)) for id in (1, 2)] == [1, 1]
     rows = {str(record): comparable(record / "metrics.jsonl") for record in demo.glob("*/2*")}
-    first = queue.records_of(1)[0]
+    first = queue.list_records(1)[0]
     assert "resume" in (first / "metrics.jsonl").read_text() and len(rows) == 4
     for id, seed in ((1, 1), (2, 2)):
-        record = queue.records_of(id)[0]
+        record = queue.list_records(id)[0]
         (whole,) = (path for path in demo.glob("whole/*") if f"seed = {seed}\n" in (path / "cfg.toml").read_text())
         assert rows[str(record)] == rows[str(whole)] and rows[str(record)]
 
@@ -62,7 +62,7 @@ def test_a_running_job_is_held_and_released(demo, alchemy):
     alchemy("queue", "release", "1")
     assert "no worker submits runs; `alchemy queue start --on slurm`" in alchemy("queue", "ls")
     output = alchemy("queue", "start", "--on", "slurm", "--until-empty", **LOCAL)
-    assert "1 done" in output and len(queue.records_of(1)) == 1
+    assert "1 done" in output and len(queue.list_records(1)) == 1
 
 
 @pytest.mark.slow

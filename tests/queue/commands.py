@@ -24,8 +24,8 @@ def work(queue: Queue, slots: int | Slots = 1, seconds: float = 20.0, **options)
     slots = Slots(slots) if isinstance(slots, int) else slots
     with Worker(queue, slots, on_event=events.append, **options) as worker:
         deadline = time.monotonic() + seconds
-        while worker.remaining():
-            assert time.monotonic() < deadline, [entry.state for entry in worker.remaining()]
+        while worker.list_remaining():
+            assert time.monotonic() < deadline, [entry.state for entry in worker.list_remaining()]
             worker.step(0.05)
     return events
 

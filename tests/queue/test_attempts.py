@@ -1,4 +1,4 @@
-"""What an attempt runs, and what becomes of its entry: resumed, retried, held, or done."""
+"""What an attempt runs, and the next state of its entry: resumed, retried, held, or done."""
 
 import json
 from dataclasses import replace
@@ -54,7 +54,7 @@ def make_record(folder, status, **fields):
         (End(1, ""), {"retries": 9999, "failures": 5000}, "failed", "waiting"),
     ],
 )
-def test_what_becomes_of_an_entry(end, fields, outcome, state):
+def test_the_next_state_of_an_entry(end, fields, outcome, state):
     entry = conclude(started(**fields), end, 1)
     assert (entry.attempts[-1].outcome, entry.state, entry.then) == (outcome, state, "")
 
@@ -124,7 +124,7 @@ def test_the_cause_is_that_of_the_record(queue, tmp_path, ended, reason):
     add(queue, f"import os; open(os.environ['ALCHEMY_QUEUE_RECORDS'], 'a').write({str(tmp_path / 'x')!r}); os._exit(1)")
     work(queue)
     assert queue.get(1).reason == reason
-    assert queue.records_of(1) == [tmp_path / "x"]
+    assert queue.list_records(1) == [tmp_path / "x"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_holding_a_running_entry_stops_it(queue):
     with Worker(queue) as worker:
         worker.step()
         stop_entry(queue, 1)  # perhaps before its command has been started
-        while worker.running():
+        while worker.list_running():
             worker.step(0.02)
     assert (queue.get(1).state, queue.get(1).attempts[-1].outcome) == ("held", "stopped")
     assert queue.get(1).reason == "was stopped"

@@ -39,12 +39,12 @@ def test_a_killed_training_is_resumed_exactly(demo):
     wait_until(lambda: list(demo.glob("killed/*/state/u*/manifest.json")), 60)
     time.sleep(0.2)
     worker.kill("all")
-    (record,) = queue.records_of(1)
+    (record,) = queue.list_records(1)
     wait_until(lambda: status_of(record) == "killed")
     (entry,) = worker.finish(60)
     assert [attempt.outcome for attempt in entry.attempts] == ["lost", "done"]
     (whole,) = demo.glob("whole/*")
-    assert queue.records_of(1)[0] == record and len(queue.records_of(1)) == 2  # the second is that of the test
+    assert queue.list_records(1)[0] == record and len(queue.list_records(1)) == 2  # the second is that of the test
     rows = comparable(record / "metrics.jsonl")
     assert any("resume" in line for line in (record / "metrics.jsonl").read_text().splitlines())
     assert rows == comparable(whole / "metrics.jsonl") and rows

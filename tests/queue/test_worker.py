@@ -71,7 +71,7 @@ def test_entries_added_while_the_worker_runs_are_found(queue):
     with Worker(queue) as worker:
         worker.step()
         add(queue, note("later"))
-        while worker.remaining():
+        while worker.list_remaining():
             worker.step(0.02)
     assert Path("out").read_text() == "later"
 
@@ -307,7 +307,7 @@ def test_a_worker_that_waits_takes_over_when_the_other_one_has_ended(queue):
             assert not waiting.step(0) and not waiting.step(0)
             other.step(0)
         assert [event.text for event in events] == [f"waiting for the worker of the queue, process {os.getpid()}"]
-        while waiting.remaining():
+        while waiting.list_remaining():
             waiting.step(0.02)
     assert Path("out").read_text() == "a"
 

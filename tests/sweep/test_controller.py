@@ -26,8 +26,8 @@ EVERY = [f"{a}-{b}-1" for a in (1, 2, 3) for b in ("x", "y")]
 def test_a_grid_runs_every_point_once_and_finds_the_best():
     study = sweep(make_settings())
     assert ledger() == EVERY
-    assert study.ranked()[0].point == {"a": 2, "b": "y"}
-    assert study.ranked()[0].value == pytest.approx(0.01)
+    assert study.rank_trials()[0].point == {"a": 2, "b": "y"}
+    assert study.rank_trials()[0].value == pytest.approx(0.01)
     assert {trial.state for trial in study.trials} == {"done"}
 
 
@@ -35,7 +35,7 @@ def test_the_same_sweep_again_runs_nothing():
     sweep(make_settings())
     again = sweep(make_settings())
     assert ledger() == EVERY
-    assert len(again.ranked()) == 6
+    assert len(again.rank_trials()) == 6
 
 
 def test_more_trials_continue_a_sweep():
@@ -49,7 +49,7 @@ def test_more_trials_continue_a_sweep():
 def test_adaptive_methods_run_in_parallel(method, slots):
     study = sweep(make_settings(method=method, trials=6), slots=slots)
     assert sorted(ledger()) == sorted(EVERY)
-    assert len(study.ranked()) == 6
+    assert len(study.rank_trials()) == 6
 
 
 def test_a_point_has_the_mean_of_its_seeds():
@@ -68,7 +68,7 @@ def test_failed_points_are_shown_and_can_be_retried():
     failed = [trial for trial in study.trials if trial.state == "failed"]
     assert [trial.point["a"] for trial in failed] == [2, 2]
     assert "it went wrong" in failed[0].reason
-    assert len(study.ranked()) == 4
+    assert len(study.rank_trials()) == 4
     sweep(make_settings(), command(fail_at_two))
     assert len(ledger()) == 6
     sweep(make_settings(), command(fail_at_two), retry=True)
@@ -92,7 +92,7 @@ def test_a_metric_that_never_comes_stops_the_sweep():
 def test_a_value_that_is_not_finite_fails_the_point():
     runs = command(lambda point, seed: "[NaN]" if point["a"] == 1 else loss(point, seed))
     study = sweep(make_settings(), runs)
-    assert len(study.ranked()) == 4
+    assert len(study.rank_trials()) == 4
     assert study.trials[0].reason == "dev/loss is not finite"
 
 
@@ -140,7 +140,7 @@ def test_a_worker_of_the_queue_runs_the_sweep():
     study = sweep(make_settings())
     Path("stop").touch()
     assert worker.wait(20) == 0
-    assert len(study.ranked()) == 6
+    assert len(study.rank_trials()) == 6
     assert sorted(ledger()) == EVERY
 
 
@@ -148,7 +148,7 @@ def test_points_that_were_asked_but_never_queued_are_run():
     settings = make_settings(trials=2)
     with open_study(make_plan(settings)) as study:
         study.ask({"a": 1, "b": "x"})  # killed right after
-    assert len(sweep(settings).ranked()) == 2
+    assert len(sweep(settings).rank_trials()) == 2
     assert ledger() == EVERY[:2]
 
 
@@ -277,7 +277,7 @@ def test_a_seed_that_has_ended_may_leave_the_queue():
 
 def test_a_space_of_one_point_has_a_sweep():
     study = sweep(make_settings(space=type(SPACE)(SPACE.dimensions[:1]), trials=1), command(lambda point, seed: [1.0]))
-    assert len(study.ranked()) == 1
+    assert len(study.rank_trials()) == 1
 
 
 def test_a_sweep_whose_worker_is_drained_stops_after_the_runs_that_have_started():

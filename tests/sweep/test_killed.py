@@ -134,7 +134,7 @@ def test_a_sweep_of_real_trainings_is_killed_with_everything_and_ends_the_same(t
     assert start(*COMMAND).wait(120) == 0
     assert read_values() == whole  # bit by bit
     queue = Queue()
-    records = [queue.records_of(entry.id) for entry in queue.list()]
+    records = [queue.list_records(entry.id) for entry in queue.list()]
     finished = [
         path
         for paths in records
@@ -143,4 +143,4 @@ def test_a_sweep_of_real_trainings_is_killed_with_everything_and_ends_the_same(t
     ]
     assert len(records) == len(finished) == len(set(finished)) == 4
     assert start(*COMMAND).wait(60) == 0
-    assert [queue.records_of(entry.id) for entry in queue.list()] == records
+    assert [queue.list_records(entry.id) for entry in queue.list()] == records
