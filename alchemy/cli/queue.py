@@ -47,9 +47,12 @@ def _arguments(parser: Parser) -> None:
     rm.add_argument("--stop", action="store_true", help="stop entries that are running")
     rm.add_argument("--done", action="store_true", help="remove all entries that are done")
     hold = add("hold", "keep entries from starting, and stop those that are running", "2")
-    release = add("release", "let entries start that are held, have failed, or wait for others or for a retry", "2")
+    text = "let entries start that are held, have failed, or wait for others or for a retry"
+    release = add("release", text, "2 --restart")
     for changing in (hold, release):
         changing.add_argument("ids", nargs="+", type=int, metavar="ID", help=ID)
+    text = "start a run from the beginning, in a new record, instead of continuing the one it has"
+    release.add_argument("--restart", action="store_true", help=text)
     move = add("move", "change when an entry starts", "7 --first")
     move.add_argument("id", type=int, metavar="ID", help=ID)
     where = move.add_mutually_exclusive_group(required=True)
@@ -195,6 +198,7 @@ def _ls(args: argparse.Namespace, queue: Queue) -> int:
 
 
 def _rm(args: argparse.Namespace, queue: Queue) -> int:
+    from alchemy.index.value_format import format_names
     from alchemy.queue import stop_entry
 
     ids = [*args.ids, *(entry.id for entry in queue.list() if args.done and entry.state == "done")]
@@ -203,9 +207,12 @@ def _rm(args: argparse.Namespace, queue: Queue) -> int:
     for entry in [queue.get(id) for id in ids]:  # all errors before the first change
         if entry.state == "running" and not args.stop:
             raise AlchemyError(f"entry {entry.id} is running", hint="add --stop to stop it")
-    for id in ids:
-        entry = stop_entry(queue, id, "removed")
-        print(f"removed {id}" if entry.state == "removed" else f"stopping {id}; it is removed when it has ended")
+    states = {id: stop_entry(queue, id, "removed").state for id in ids}
+    removed = [str(id) for id, state in states.items() if state == "removed"]
+    if removed:
+        print(f"removed {format_names(removed, 8)}")
+    for id in (id for id, state in states.items() if state != "removed"):
+        print(f"stopping {id}; it is removed when it has ended")
     return 0
 
 
@@ -227,21 +234,9 @@ def _refuse(queue: Queue, args: argparse.Namespace, *states: str) -> None:
 
 
 def _release(args: argparse.Namespace, queue: Queue) -> int:
-    from alchemy.queue.entry import release
+    from alchemy.cli.queue_release import release
 
-    _refuse(queue, args, "done")
-    for entry in [queue.get(id) for id in args.ids]:
-        if entry.state == "running" and entry.then != "held":
-            raise AlchemyError(f"entry {entry.id} is running: there is nothing to release")
-
-    def change(entry: Entry) -> Entry:
-        if entry.state == "running" and entry.then == "held":  # it is being stopped
-            return replace(entry, then="waiting")
-        return entry if entry.state in ("done", "running") else replace(release(entry), after=())
-
-    for id in args.ids:
-        queue.update(id, change)
-        print(f"released {id}")
+    release(queue, args.ids, restart=args.restart)
     return 0
 
 

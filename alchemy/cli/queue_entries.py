@@ -33,7 +33,7 @@ SELECTING = ("help", "cfgs", "seeds", "all", "queue", "device", "on", "slurm", "
 # options that an entry cannot have
 REFUSED = ("background", "force_mp", "pdb", "print_command", "resume", "task_per_device")
 PLACING = ("device", "force_mp", "task_per_device")
-COLUMNS = ("id", "state", "priority", "on", "run", "device", "time", "record", "cause")
+COLUMNS = ("id", "state", "priority", "on", "run", "device", "time", "cause")
 DEFAULTS = {"priority": "0", "on": LOCAL}
 LONGEST_RUN = 120  # characters of a command in a listing
 NO_WORKER = "no worker is running; `alchemy queue start` starts one"
@@ -127,19 +127,24 @@ def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str
 
 
 def build_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and cells of a listing, without columns in which all rows have the default."""
-    cells = [_to_cells(row) for row in rows]
+    """Return the columns and cells of a listing, without columns in which all rows have the default.
+
+    Options that all runs have in common are left out.
+    """
+    words = [shlex.split(row["run"]) for row in rows]
+    common = set.intersection(*map(set, words)) if len(rows) > 1 else set()
+    runs = [[word for word in own if word not in common or not word.startswith("--")] for own in words]
+    cells = [_to_cells(row, shlex.join(own)) for row, own in zip(rows, runs, strict=True)]
     used = [any(row[place] not in ("", DEFAULTS.get(name)) for row in cells) for place, name in enumerate(COLUMNS)]
     return list(compress(COLUMNS, used)), [list(compress(row, used)) for row in cells]
 
 
-def _to_cells(row: Mapping[str, Any]) -> list[str]:
+def _to_cells(row: Mapping[str, Any], run: str) -> list[str]:
     pause = min(row["not_before"] - time.time(), LONGEST_PAUSE)
     moment = f"retry in {format_duration(pause)}" if pause > 0 else format_duration(row["seconds"])
     device = ",".join(row["attempts"][-1]["device"]) if row["state"] == RUNNING else ""
-    record = row["records"][-1].rpartition("/")[2] if row["records"] else ""
-    first = [str(row["id"]), row["state"], str(row["priority"]), row["on"], _shorten(row["run"])]
-    return [*first, device, moment, record, first_line(row["cause"])]
+    first = [str(row["id"]), row["state"], str(row["priority"]), row["on"], _shorten(run)]
+    return [*first, device, moment, first_line(row["cause"])]
 
 
 def read_log(path: Path, place: int, *, last: bool = False) -> tuple[str, int]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from alchemy.cli.queue_entries import describe, first_line
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import shorten_path
-from alchemy.index.value_format import format_duration
+from alchemy.index.value_format import format_duration, format_number
 from alchemy.launch.signals import handle_signals
 from alchemy.queue import Entry, Event, Queue, Slots, Worker
 from alchemy.queue.devices import find_gpus
-from alchemy.queue.entry import DONE, FAILED, LOCAL
+from alchemy.queue.entry import DONE, FAILED, HELD, LOCAL, WAITING
+from alchemy.records.status import try_read_info
 
 
 def choose_slots(count: int, devices: Sequence[int] | None) -> Slots:
@@ -40,6 +43,10 @@ def run_worker(queue: Queue, slots: Slots, *, until_empty: bool, on: str = LOCAL
             start = "alchemy queue start" + (f" --on {on}" if on != LOCAL else "")
             print(f"stopped; `{start}` continues", file=sys.stderr)
         return 128 + signals[0]
+    left = Counter(entry.state for entry in queue.list(group) if entry.on == on and entry.state in (WAITING, HELD))
+    if until_empty and left:
+        states = ", ".join(f"{count} {state}" for state, count in left.items())
+        print(f"left in the queue: {states}; `alchemy queue ls` says why")
     failed = {entry.id for entry in queue.list(group) if entry.state == FAILED and entry.on == on} - before
     return 1 if failed and until_empty else 0
 
@@ -69,9 +76,20 @@ def print_event(queue: Queue, event: Event) -> None:
         text = f"started on {','.join(entry.attempts[-1].device)}: {describe(entry)}"
     else:
         text = describe_end(entry) if event.kind == "ended" else f"skipped: {event.text}"
+        if entry.state == DONE:
+            text += _describe_result(queue.list_records(entry.id))
         if event.kind == "ended" and entry.attempts[-1].outcome == "failed":
             text += f" (log: {shorten_path(queue.path(entry.id, 'log'))})"
     print(printable(f"{clock} {entry.id} {text}"), flush=True)
+
+
+def _describe_result(records: Sequence[Path]) -> str:
+    """Return the best value of a run, and its record."""
+    if not records:
+        return ""
+    best = try_read_info(records[-1]).get("best")
+    value = f"{best['metric']} {format_number(best['value'])}, " if best else ""
+    return f": {value}{shorten_path(records[-1])}"
 
 
 def describe_end(entry: Entry) -> str:

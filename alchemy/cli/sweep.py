@@ -197,8 +197,8 @@ def _make_entries(
     from alchemy.sweep.check_space import build_overrides
 
     on_cpu, is_fixed = args.device == [-1], not _depends_on_time(document) and _hash_config(args) == digest
-    options = ["--allow-code"] * args.allow_code + ["--strict"] * args.strict + ["--device", "-1"] * on_cpu
-    options += ["--user-dir", args.user_dir] if args.user_dir != "src" else []
+    options = ["--allow-code"] * args.allow_code + ["--strict"] * args.strict + ["--device=-1"] * on_cpu
+    options += [f"--user-dir={args.user_dir}"] if args.user_dir != "src" else []
 
     def make(point: Point, seed: int) -> NewEntry:
         if is_fixed and _hash_config(args) != digest:
@@ -206,8 +206,8 @@ def _make_entries(
             raise AlchemyError(f"{document.path} has changed since the sweep started", hint=hint)
         overrides = build_overrides(point)
         expected = _load(args.cfg, args, overrides, seed)
-        words = [word for text in [*args.overrides, *overrides] for word in ("--set", text)]
-        argv = (sys.executable, "-m", "alchemy", "run", args.cfg, *words, "--seeds", str(seed), *options)
+        words = [f"--set={text}" for text in [*args.overrides, *overrides]]
+        argv = (sys.executable, "-m", "alchemy", "run", args.cfg, *words, f"--seeds={seed}", *options)
         note = {"cfg_hash": config_hash(expected)} if is_fixed else {}
         needs = Needs(devices=0 if on_cpu else 1)
         return NewEntry(argv=argv, needs=needs, on=cluster.on, options=cluster.options, note=note)

@@ -18,7 +18,7 @@ from alchemy.cluster.ray_node import CHUNK, Files, NodeAddress, NodeProcess
 from alchemy.cluster.record_mirror import RecordMirror
 from alchemy.errors import AlchemyError, printable
 from alchemy.queue.attempts import NODE_LOST
-from alchemy.queue.entry import Entry, split_command
+from alchemy.queue.entry import Entry, read_option
 from alchemy.queue.folder import Queue
 from alchemy.queue.supervisor import GRACE_SECONDS
 
@@ -44,7 +44,7 @@ class Driver:
     def __init__(self, ray: Any, address: str, queue: Queue, entry: Entry, argv: Sequence[str]) -> None:
         self._ray, self._address, self._entry, self._argv = ray, address, entry, list(argv)
         self._records = queue.path(entry.id, "records")
-        self._count = count_processes(argv)
+        self._count = int(read_option(tuple(argv), "--processes", "1"))
         self._is_shared = True
         self._actors: list[Any] = []
         self._is_stopped = False
@@ -219,20 +219,6 @@ def _give_up(number: int, frame: FrameType | None) -> NoReturn:
 def _as_bundle(takes: dict[str, float]) -> dict[str, float]:
     names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
     return {names[name]: value for name, value in takes.items() if value}
-
-
-def count_processes(argv: Sequence[str]) -> int:
-    """Return the number of processes of one training.
-
-    >>> count_processes(["python", "-m", "alchemy", "run", "a.toml", "--processes=2"]), count_processes(["ls"])
-    (2, 1)
-    """
-    words = split_command(tuple(argv))[1]
-    for word, following in zip(words, (*words[1:], "")):
-        name, _, value = word.partition("=")
-        if name == "--processes":
-            return int(value or following)
-    return 1
 
 
 def main(address: str, folder: str, id: str, *argv: str) -> int:

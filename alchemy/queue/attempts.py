@@ -15,7 +15,20 @@ from typing import Any, NamedTuple
 
 from alchemy.config.secrets import hide_words
 from alchemy.files import open_to_read
-from alchemy.queue.entry import DONE, FAILED, HELD, REMOVED, RUNNING, WAITING, Entry, is_kept, split_command
+from alchemy.launch.project_imports import describe_changes
+from alchemy.queue.entry import (
+    DONE,
+    FAILED,
+    HELD,
+    REMOVED,
+    RUNNING,
+    WAITING,
+    Entry,
+    is_kept,
+    read_option,
+    release,
+    split_command,
+)
 from alchemy.queue.executor import find_executor, has_running_record
 from alchemy.queue.folder import MissingEntry, Queue
 from alchemy.queue.locked_file import read_status
@@ -30,6 +43,7 @@ NEVER_RETRIED = (2, 126, NOT_STARTED)  # a usage error, and a command that canno
 LOG_TAIL = 8192  # bytes of the log that are searched for the cause of a failure
 HEADER = "=== attempt"
 _ERROR = re.compile(r"(?:error:|\d\d:\d\d:\d\d ERROR) +(.+)")
+_PROGRESS = re.compile(r"\d\d:\d\d:\d\d (?:INFO|DEBUG) ")  # does not say why a run was killed
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception)\b")  # the last line of a traceback
 LOST, STOPPED = "lost", "stopped"  # outcomes of an attempt: its end is unknown; it was asked to end
 
@@ -51,16 +65,39 @@ def plan_command(entry: Entry, records: list[Path]) -> tuple[str, ...] | None:
     program, words = split_command(entry.argv)
     if words[:1] != ("run",):
         return entry.argv
+    record = find_training(records)
+    if record is None:
+        return entry.argv
+    if is_finished(try_read_info(record)) and not {"--test", "--predict"} & set(words):
+        return None
+    if any(word.startswith("--overfit") for word in words):
+        return entry.argv  # `alchemy run` does not resume it
+    return (*program, *words, "--resume", str(record))
+
+
+def find_training(records: list[Path]) -> Path | None:
+    """Return the latest record that can be resumed, or None.
+
+    The evaluation of a trained model cannot, nor a run that was killed before its training started.
+    """
     for record in reversed(records):
         info = try_read_info(record)
-        if info.get("kind", "train") != "train" or not info.get("versions") or not (record / "cfg.toml").is_file():
-            continue  # the evaluation of a trained model, or a run that was killed before its training started
-        if is_finished(info) and not {"--test", "--predict"} & set(words):
-            return None
-        if any(word.startswith("--overfit") for word in words):
-            return entry.argv  # `alchemy run` does not resume it
-        return (*program, *words, "--resume", str(record))
-    return entry.argv
+        if info.get("kind", "train") == "train" and info.get("versions") and (record / "cfg.toml").is_file():
+            return record
+    return None
+
+
+def find_code_changes(entry: Entry, record: Path) -> list[str]:
+    """Return what has changed in the code of an entry since its record was written: `src/model.py has changed`."""
+    user_dir = os.path.join(entry.cwd, read_option(entry.argv, "--user-dir", "src"))
+    return describe_changes(try_read_info(record).get("code") or {}, user_dir)
+
+
+def release_entry(queue: Queue, id: int, *, restart: bool = False) -> None:
+    """Let an entry start that is held, has failed or waits; `restart` starts it from the beginning, in a new record."""
+    if restart:
+        queue.path(id, "records").unlink(missing_ok=True)
+    queue.update(id, release)
 
 
 def make_task(
@@ -164,10 +201,12 @@ def explain_failure(queue: Queue, entry: Entry, code: int | None, info: Mapping[
     except OSError:
         return ending
     lines = text.rpartition(HEADER)[2].splitlines()[1:] if HEADER in text else text.splitlines()
-    lines = [line.strip() for line in reversed(lines) if line.strip()]
+    lines = [line.strip() for line in reversed(lines) if line.strip() and not _PROGRESS.match(line)]
     last = lines[0] if lines else ""
     if not _EXCEPTION.match(last):  # `alchemy run` prints a summary after its errors
-        last = next((match[1] for line in lines if (match := _ERROR.match(line))), last)
+        following = ["", *lines]  # on the next line, because the lines are reversed
+        errors = ((match[1], after) for line, after in zip(lines, following) if (match := _ERROR.match(line)))
+        last = next((f"{text} {after}" if text.endswith(":") else text for text, after in errors), last)
     return f"{ending}: {last}" if last else ending
 
 

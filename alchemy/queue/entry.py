@@ -82,7 +82,7 @@ class Entry(NewEntry):
 
 def release(entry: Entry) -> Entry:
     """Return an entry that starts again, although it is held, has failed, or waits for a retry."""
-    return replace(entry, state=WAITING, failures=0, not_before=0.0, reason="")
+    return replace(entry, state=WAITING, failures=0, not_before=0.0, reason="", after=())
 
 
 def choose_environment(names: Iterable[str] = ()) -> dict[str, str]:
@@ -137,3 +137,17 @@ def split_command(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ..
     if argv and Path(argv[0]).name == "alchemy":
         return argv[:1], argv[1:]
     return argv, ()
+
+
+def read_option(argv: tuple[str, ...], name: str, default: str) -> str:
+    """Return the value of an option of an `alchemy` command.
+
+    >>> read_option(("python", "-m", "alchemy", "run", "a.toml", "--processes=2"), "--processes", "1")
+    '2'
+    """
+    words = split_command(argv)[1]
+    for word, following in zip(words, (*words[1:], "")):
+        own, _, value = word.partition("=")
+        if own == name:
+            return value or following
+    return default

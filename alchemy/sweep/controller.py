@@ -11,12 +11,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from alchemy.checkpoint.manifest import checkpoints
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.index.metric_entries import read_metric_entries
 from alchemy.index.read_curves import CurveFollower
 from alchemy.index.value_format import format_count, format_names
 from alchemy.queue import Entry, NewEntry, Queue, Worker, stop_entry
 from alchemy.queue import entry as states
+from alchemy.queue.attempts import find_code_changes, find_training, release_entry
 from alchemy.queue.worker import find_worker
 from alchemy.records.create_folder import SWEEP_POINT
 from alchemy.records.status import explain_stop, status_of, try_read_info
@@ -107,14 +109,19 @@ class Controller:
         return any(entry.state in OPEN for entry in self._list_entries())
 
     def retry(self) -> None:
-        """Run the failed runs of failed points again; a run that has finished without a valid value starts anew."""
+        """Run the failed runs of failed points again.
+
+        A run that has finished without a valid value starts from the beginning. So does one that cannot be resumed.
+        """
         runs = self._collect_runs()
         for trial in [trial for trial in self._study.trials if trial.state == outcomes.FAILED]:
             valid = set(trial.values)
             self._study.settle(trial, outcomes.RUNNING)
             for seed, entry in runs.get(trial.number, {}).items():
                 if entry.state == states.FAILED:
-                    self._queue.update(entry.id, states.release)
+                    record = find_training(self._queue.list_records(entry.id))
+                    can_resume = record and checkpoints(record / "state") and not find_code_changes(entry, record)
+                    release_entry(self._queue, entry.id, restart=not can_resume)
                 elif entry.state == states.DONE and seed not in valid:
                     stop_entry(self._queue, entry.id, then=states.REMOVED)
         self._copy = OptunaCopy(self._study)

@@ -1,0 +1,71 @@
+"""`alchemy queue release`: start an entry again, from its last checkpoint or from the beginning."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from alchemy.checkpoint.manifest import checkpoints
+from alchemy.cli.options import build_parser
+from alchemy.errors import AlchemyError
+from alchemy.queue import Entry, Queue
+from alchemy.queue.attempts import find_code_changes, find_training, release_entry
+from alchemy.queue.entry import DONE, FAILED, HELD, RUNNING, WAITING, split_command
+from alchemy.records.status import try_read_info
+
+
+def release(queue: Queue, ids: list[int], *, restart: bool) -> None:
+    """Release entries; raise an error before the first one if a failed run could neither continue nor start anew."""
+    reasons = {id: _choose_restart(queue, queue.get(id), restart=restart) for id in ids}
+    for id, reason in reasons.items():
+        if queue.get(id).state == RUNNING:
+            queue.update(id, _keep_waiting)
+        else:
+            release_entry(queue, id, restart=bool(reason))
+        print(f"released {id}" + (f"; it starts from the beginning: {reason}" if reason else ""))
+
+
+def _keep_waiting(entry: Entry) -> Entry:
+    """Return an entry that is being stopped, and goes back into the queue instead of being held."""
+    return replace(entry, then=WAITING) if entry.then == HELD else entry
+
+
+def _choose_restart(queue: Queue, entry: Entry, *, restart: bool) -> str:
+    """Return why an entry starts from the beginning; an empty string if it may continue its record."""
+    if entry.state == DONE or (entry.state == RUNNING and entry.then != HELD):
+        raise AlchemyError(f"entry {entry.id} is {entry.state}: there is nothing to release")
+    record = find_training(queue.list_records(entry.id)) if split_command(entry.argv)[1] else None
+    if restart and entry.state != RUNNING:
+        return "--restart" if record else ""
+    if entry.state != FAILED or record is None:
+        return ""
+    if not checkpoints(record / "state"):
+        return f"{record.name} has no checkpoint"
+    if changes := [*_find_config_changes(entry, record), *find_code_changes(entry, record)]:
+        text = f"entry {entry.id} cannot continue {record.name}: {'; '.join(changes)}"
+        hint = f"`alchemy queue release {entry.id} --restart` starts it from the beginning, in a new record"
+        raise AlchemyError(text, hint=hint)
+    return ""
+
+
+def _find_config_changes(entry: Entry, record: Path) -> list[str]:
+    """Return what has changed in the config of an entry since its record was written."""
+    from alchemy.config.explain import differences
+    from alchemy.config.load import expand, prepare_cfg
+    from alchemy.config.merge import format_brief
+    from alchemy.plugins.config_hash import config_hash
+
+    args = build_parser("run").parse_args(list(split_command(entry.argv)[1][1:]))
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
+    with contextlib.chdir(entry.cwd):
+        (document,) = expand(args.cfgs, seeds=args.seeds, **options)
+        if config_hash(document) == try_read_info(record).get("cfg_hash"):
+            return []
+        rows = differences(prepare_cfg(record / "cfg.toml", compare=True), document)
+    ignored = {*document.dynamic, "seed"}  # values such as the date differ each time
+    return [
+        f"{key}: {format_brief(before)} -> {format_brief(after)}"
+        for key, before, after in rows
+        if key not in ignored and not key.startswith("sweep.")
+    ]
