@@ -44,13 +44,18 @@ def draw_panel(axes: Axes, panel: Panel, plot: Plot) -> None:
     if plot.log:
         axes.set_yscale("log", nonpositive="mask")
     for number, line in enumerate(panel.lines):
+        top = 3 - number / 100  # the first line is on top of the others
         color, style = LIGHT[number % len(LIGHT)], "-" if number < len(LIGHT) else "--"
-        if line.low:
+        if line.low and line.dots:
+            axes.vlines(line.xs, line.low, line.high, color=color, linewidth=1.0)
+        elif line.low:
             axes.fill_between(line.xs, line.low, line.high, color=color, alpha=0.18, linewidth=0)
         if line.raw:
             axes.plot(line.xs, line.raw, color=color, alpha=0.3, linewidth=0.8)
         marker, style = (".", " ") if line.dots else ("." if len(line.xs) <= MARKED else "", style)
-        axes.plot(line.xs, line.ys, style, color=color, linewidth=1.4, marker=marker, label=printable(line.label))
+        axes.plot(
+            line.xs, line.ys, style, color=color, linewidth=1.4, marker=marker, label=printable(line.label), zorder=top
+        )
     texts = [axes.set_title(printable(panel.title), loc="left", fontsize=10), axes.set_xlabel(plot.x_label)]
     if any(math.isfinite(y) for line in panel.lines for y in line.ys):
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if panel.labels else {}

@@ -107,7 +107,10 @@ def _draw_grid(area: _Area, panel: Panel) -> Iterator[str]:
 
 def _draw_line(line: PlotLine, number: int, area: _Area) -> Iterator[str]:
     color = number % len(LIGHT)
-    if line.low:
+    if line.low and line.dots:
+        for x, low, high in zip(line.xs, line.low, line.high, strict=True):
+            yield f'<path class="line s{color}" d="{_path([(area.x(x), area.y(low)), (area.x(x), area.y(high))])}"/>\n'
+    elif line.low:
         known = [place for place, (a, b) in enumerate(zip(line.low, line.high, strict=True)) if math.isfinite(a + b)]
         edges = [[(area.x(line.xs[place]), area.y(side[place])) for place in known] for side in (line.high, line.low)]
         if area.y_axis.log:  # the lower edge may be at or below 0

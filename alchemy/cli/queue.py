@@ -162,7 +162,7 @@ def _choose_needs(args: argparse.Namespace) -> Needs:
     for name, number, least in (
         ("--devices", args.devices, 1),
         ("--memory", args.memory, 0),
-        ("--minutes", args.minutes, 0),
+        ("--minutes", args.minutes * 60, 0),
         ("--retries", args.retries, 0),
     ):
         if not math.isfinite(number):
@@ -201,7 +201,8 @@ def _rm(args: argparse.Namespace, queue: Queue) -> int:
     from alchemy.index.value_format import format_names
     from alchemy.queue import stop_entry
 
-    ids = [*args.ids, *(entry.id for entry in queue.list() if args.done and entry.state == "done")]
+    done = [entry.id for entry in queue.list() if args.done and entry.state == "done"]
+    ids = list(dict.fromkeys([*args.ids, *done]))
     if not ids and not args.done:
         raise AlchemyError("nothing to remove", hint="pass the numbers of entries, or --done")
     for entry in [queue.get(id) for id in ids]:  # all errors before the first change

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from alchemy.cli.queue_entries import list_runs, read_log
-from alchemy.cli.queue_worker import choose_slots, describe_end, run_until
+from alchemy.cli.queue_worker import choose_slots, run_until
 from alchemy.cli.summary import label_runs
 from alchemy.errors import printable
 from alchemy.files import shorten_path, write_atomic
 from alchemy.queue import Entry, Event, Needs, NewEntry, Queue, Worker, choose_environment
 from alchemy.queue.attempts import HEADER
 from alchemy.queue.entry import DONE, FAILED
+from alchemy.records.status import try_read_info
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -67,10 +68,18 @@ class _Output:
     """Prints what the runs print, each line with the name of its run."""
 
     def __init__(self, queue: Queue, labels: Mapping[int, str]) -> None:
-        self._queue, self._labels = queue, labels
+        self._queue, self._labels, self._is_broken = queue, labels, False
         self._places = dict.fromkeys(labels, 0)
 
     def print_new(self, *, last: bool = False) -> None:
+        """Print new lines; if that fails, the runs continue, as does a single one."""
+        try:
+            if not self._is_broken:
+                self._print(last)
+        except OSError:
+            self._is_broken = True
+
+    def _print(self, last: bool) -> None:
         for id, label in self._labels.items():
             with contextlib.suppress(FileNotFoundError):  # it has not been started
                 text, self._places[id] = read_log(self._queue.path(id, "log"), self._places[id], last=last)
@@ -86,7 +95,10 @@ class _Output:
             code = event.entry.attempts[-1].exit_code
             if code is None or code < 0:
                 self.print_new(last=True)
-                print(printable(f"[{self._labels[event.entry.id]}] {describe_end(event.entry)}"), flush=True)
+                attempt, reason = event.entry.attempts[-1], event.entry.reason
+                text = attempt.outcome if attempt.outcome == "stopped" else f"{attempt.outcome}: {reason}"
+                with contextlib.suppress(OSError):
+                    print(printable(f"[{self._labels[event.entry.id]}] {text}"), flush=True)
 
 
 def write_results(path: str, outcome: Outcome) -> int:
@@ -95,7 +107,8 @@ def write_results(path: str, outcome: Outcome) -> int:
 
     rows = [*outcome.results, *outcome.tests.values()]
     if rows:  # none with --raise
-        write_atomic(path, pickle.dumps([result.portable() for result in rows]))
+        with contextlib.suppress(OSError):  # a full disk: the record says how it ended
+            write_atomic(path, pickle.dumps([result.portable() for result in rows]))
     return max([outcome.exit_code, *map(exit_code, rows)]) if rows else 1
 
 
@@ -104,15 +117,16 @@ def _read_results(
 ) -> list[RunResult]:
     """Return the results of a run and, if there is one, of its test; its process has died if it has written none."""
     from alchemy.launch.worker_pool import LostJob
-    from alchemy.result import FailedRun
+    from alchemy.result import FailedRun, RunResult
 
     try:
         found: list[RunResult] = pickle.loads(path.read_bytes())
     except FileNotFoundError:
         code = entry.attempts[-1].exit_code if entry.attempts else None
-        lost = FailedRun.lost(document, LostJob(code, *signals[:1]))
-        lost.record_dir = Path(shorten_path(records[-1])) if records else None
-        return [lost]
+        is_finished = bool(records) and try_read_info(records[-1]).get("status") == "finished"
+        result = RunResult() if is_finished else FailedRun.lost(document, LostJob(code, *signals[:1]))
+        result.cfg, result.record_dir = document, Path(shorten_path(records[-1])) if records else None
+        return [result]
     for result in found:
         if result.signal and signals:
             result.signal = signals[0]  # the runs got SIGTERM, whatever the user has sent

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from alchemy.queue import Event, NewEntry
     from alchemy.sweep.settings import Settings
     from alchemy.sweep.space import Point
-    from alchemy.sweep.study import Study, Trial
+    from alchemy.sweep.study import Plan, Study, Trial
 
 EXAMPLES = """examples:
   alchemy sweep train.toml                                            # the space and settings in [sweep]
@@ -69,6 +69,8 @@ def _arguments(parser: Parser) -> None:
     show.add_argument("--height", type=int, default=12, metavar="N", help="rows of a plot (default: 12)")
     add_limit(show, 20, "points")
     add_json(show)
+    rm = actions.add_parser("rm", help="remove a sweep; its records stay", epilog="example:\n  alchemy sweep rm train")
+    rm.add_argument("sweep", metavar="NAME", help="name of the sweep")
     ls = actions.add_parser("ls", help="list the sweeps of the project", epilog="example:\n  alchemy sweep ls --json")
     add_json(ls)
 
@@ -81,9 +83,20 @@ def _parse_seeds(text: str) -> int | list[int]:
 def _main(args: argparse.Namespace) -> int:
     if args.action == "run":
         return _run(args)
+    if args.action == "rm":
+        return _rm(args)
     from alchemy.cli.sweep_results import list_sweeps, show_sweep
 
     return show_sweep(args) if args.action == "show" else list_sweeps(args)
+
+
+def _rm(args: argparse.Namespace) -> int:
+    from alchemy.queue import Queue
+    from alchemy.sweep.controller import remove_sweep
+
+    remove_sweep(Queue(), args.sweep)
+    print(f"removed the sweep {args.sweep}; its records stay")
+    return 0
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -107,13 +120,15 @@ def _run(args: argparse.Namespace) -> int:
     given = {key: vars(args)[key] for key in SETTINGS if vars(args)[key] is not None}
     settings, problems = check_sweep(document, args, args.grid, given)
     raise_on_errors(problems)
-    plan = make_plan(document, settings, args.overrides, _hash_config(args))
+    options = ["--allow-code"] * args.allow_code + ["--strict"] * args.strict
+    options += [f"--user-dir={args.user_dir}"] if args.user_dir != "src" else []
+    plan = make_plan(document, settings, args.overrides, _hash_config(args), options)
     received: list[int] = []
     with open_study(plan) as study:
         _check_packages(settings)
         print_problems(problems, sys.stderr)
         print(describe_sweep(study), flush=True)
-        entries = _make_entries(args, document, plan.digest, cluster)
+        entries = _make_entries(args, document, plan, cluster)
         report = _report(study)
         worker = Worker(Queue(), slots, study.group, _print_event, cluster.on)
         controller = Controller(study, settings, worker, entries, report)
@@ -189,19 +204,18 @@ def _depends_on_time(document: Document) -> bool:
 
 
 def _make_entries(
-    args: argparse.Namespace, document: Document, digest: str, cluster: Cluster
+    args: argparse.Namespace, document: Document, plan: Plan, cluster: Cluster
 ) -> Callable[[Point, int], NewEntry]:
     """Return a function that makes the entry of a run; it raises an error if the config has changed."""
     from alchemy.plugins.config_hash import config_hash
     from alchemy.queue import Needs, NewEntry
     from alchemy.sweep.check_space import build_overrides
 
-    on_cpu, is_fixed = args.device == [-1], not _depends_on_time(document) and _hash_config(args) == digest
-    options = ["--allow-code"] * args.allow_code + ["--strict"] * args.strict + ["--device=-1"] * on_cpu
-    options += [f"--user-dir={args.user_dir}"] if args.user_dir != "src" else []
+    on_cpu, is_fixed = args.device == [-1], not _depends_on_time(document) and _hash_config(args) == plan.digest
+    options = [*plan.options, *["--device=-1"] * on_cpu]
 
     def make(point: Point, seed: int) -> NewEntry:
-        if is_fixed and _hash_config(args) != digest:
+        if is_fixed and _hash_config(args) != plan.digest:
             hint = "undo the change and run the same command again, or pass another --name"
             raise AlchemyError(f"{document.path} has changed since the sweep started", hint=hint)
         overrides = build_overrides(point)
@@ -217,10 +231,12 @@ def _make_entries(
 
 def _report(study: Study) -> Callable[[str, Trial], None]:
     from alchemy.cli.sweep_results import summarize_trial
-    from alchemy.sweep.results import format_value
+    from alchemy.sweep.results import format_value, shorten_keys
+
+    keys = shorten_keys([dimension.key for dimension in study.space.dimensions])
 
     def report(kind: str, trial: Trial) -> None:
-        values = " ".join(f"{key}={format_value(value)}" for key, value in trial.point.items())
+        values = " ".join(f"{keys[key]}={format_value(value)}" for key, value in trial.point.items())
         best = " (best so far)" if study.rank_trials()[:1] == [trial] else ""
         result = f"{study.plan.metric} {summarize_trial(trial)}{best}" if kind == "done" else f"{kind}: {trial.reason}"
         print(printable(f"point {trial.number}: {values}: {result}"), flush=True)

@@ -18,8 +18,10 @@ from alchemy.index.listing import summarize_values
 from alchemy.index.value_format import format_count
 from alchemy.sweep.check_space import build_overrides
 from alchemy.sweep.plots import build_sweep_plot
-from alchemy.sweep.results import compare_best, format_value, measure_importance
+from alchemy.sweep.results import compare_best, format_value, measure_importance, shorten_keys
 from alchemy.sweep.study import Study, Trial, find_study, list_studies, sweeps_folder
+
+MOST_COUNTED = 10_000  # points of a grid
 
 
 def show_sweep(args: argparse.Namespace) -> int:
@@ -28,13 +30,15 @@ def show_sweep(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_as_data(study))
         return 0
-    print(describe_sweep(study) + "\n")
-    print_results(study, args.limit)
     plot = build_sweep_plot(study)
     if plot is None and (args.plot or args.out):
         raise AlchemyError(f"the sweep {study.name!r} has no values to plot yet")
     if plot is not None and args.out:
         write_plot(plot, args.out)
+        if not args.plot:
+            return 0
+    print(describe_sweep(study) + "\n")
+    print_results(study, args.limit)
     if plot is not None and args.plot:
         print()
         print_plot(plot, args.height)
@@ -75,7 +79,8 @@ def describe_sweep(study: Study) -> str:
     plan = study.plan
     counts = Counter(trial.state for trial in study.trials)
     states = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none yet"
-    total = f" of {plan.trials}" if plan.trials else ""
+    most = plan.trials or (study.space.count_points(MOST_COUNTED) if plan.method == "grid" else 0)
+    total = f" of {most:,}" if len(study.trials) <= most < MOST_COUNTED else ""
     search = f"{plan.method}, {plan.mode} of {plan.metric}, {format_count(len(plan.seeds), 'seed')} per point"
     return printable(f"sweep {plan.name} of {plan.config}: {search}\npoints{total}: {states}")
 
@@ -83,7 +88,7 @@ def describe_sweep(study: Study) -> str:
 def print_results(study: Study, limit: int | None) -> None:
     ranked = study.rank_trials()
     others = [trial for trial in study.trials if trial.value is None]
-    keys = [dimension.key for dimension in study.space.dimensions]
+    keys = shorten_keys([dimension.key for dimension in study.space.dimensions])
     rows = [
         [
             str(trial.number),
@@ -94,7 +99,8 @@ def print_results(study: Study, limit: int | None) -> None:
         for trial in [*ranked, *others][:limit]
     ]
     if rows:
-        print_table(["point", *keys, study.plan.metric, "state"], rows, wide={"state"})
+        texts = {keys[dimension.key] for dimension in study.space.dimensions if not dimension.is_numeric}
+        print_table(["point", *keys.values(), study.plan.metric, "state"], rows, wide={"state", *texts})
     hidden = len(study.trials) - len(rows)
     if hidden > 0:
         print(f".. and {hidden} more; `alchemy sweep show {study.name} -n 0` shows all")
@@ -103,7 +109,7 @@ def print_results(study: Study, limit: int | None) -> None:
     if verdict := compare_best(study):
         print(printable(f"\n{verdict}"))
     if importance := measure_importance(study):
-        print("\nimportance (share of the variance that a key explains alone)")
+        print(f"\nimportance (share of the variance of {format_count(len(ranked), 'point')} that a key explains alone)")
         print_table(["key", "share"], [[key, f"{share:.0%}"] for key, share in importance.items()])
 
 
@@ -111,7 +117,7 @@ def _best_command(study: Study) -> str:
     overrides = [*study.plan.overrides, *build_overrides(study.rank_trials()[0].point)]
     words = [word for text in overrides for word in ("--set", text)]
     seeds = ",".join(map(str, study.plan.seeds))
-    return shlex.join(hide_words(["alchemy", "run", study.plan.config, *words, "--seeds", seeds]))
+    return shlex.join(hide_words(["alchemy", "run", study.plan.config, *words, "--seeds", seeds, *study.plan.options]))
 
 
 def summarize_trial(trial: Trial) -> str:

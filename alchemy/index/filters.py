@@ -34,7 +34,7 @@ TEXT_FIELDS = {
     "path": "r.path",
 }
 HASH_FIELDS = {"code": "r.code_hash", "cfg": "r.cfg_hash", "git": "r.git"}  # compared by prefix
-NUMBER_FIELDS = {"updates": "r.updates", "duration": "r.seconds", "gen": "r.gen"}
+NUMBER_FIELDS = {"updates": "r.updates", "duration": "r.seconds", "gen": "r.gen", "point": "r.point"}
 TIME_FIELDS = {"created": "r.started", "started": "r.started", "ended": "r.ended"}
 FIELDS = (*TEXT_FIELDS, *HASH_FIELDS, *NUMBER_FIELDS, *TIME_FIELDS)
 FUNCTIONS = {"best": "at_best", "last": "last", "min": "lowest", "max": "highest"}

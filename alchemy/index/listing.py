@@ -255,6 +255,7 @@ FIELD_COLUMNS: dict[str, Callable[[Row], Value]] = {
     "runs": lambda row: None,
     "variant": lambda row: row.variant,
     "sweep": lambda row: row.sweep,
+    "point": lambda row: None if row.point is None else float(row.point),
     "parent": lambda row: row.parent,
     "host": lambda row: row.host,
     "path": lambda row: row.path,

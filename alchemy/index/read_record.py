@@ -136,6 +136,7 @@ def _info_fields(info: Mapping[str, Any]) -> dict[str, Any]:
         "parent": _text(info.get("parent"))[:LONGEST_NAME],
         "variant": _text(info.get("variant")),
         "sweep": _text(_table(info, "sweep").get("name")),
+        "point": _whole(_table(info, "sweep").get("point")),
         "gen": _whole(info.get("gen")) or 0,
         "cmd": _text(" ".join(map(str, command))) if isinstance(command, list) else "",
         "cfg_hash": _text(info.get("cfg_hash")),

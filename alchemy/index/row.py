@@ -29,6 +29,7 @@ class Row(NamedTuple):
     parent: str
     variant: str
     sweep: str
+    point: int | None
     seed: str
     gen: int
     cmd: str

@@ -76,9 +76,12 @@ class Worker:
         self._stopped: set[int] = set()
         self._unusable: set[int] = set()  # entries whose files cannot be used, as of the last step
         self._exits = ExitStack()
+        self._woken, self._wake = -1, -1  # both ends of a pipe that `stop` writes to
 
     def __enter__(self) -> Worker:
         _open_standard_streams()
+        self._woken, self._wake = os.pipe()
+        self._exits.callback(self._close_pipe)
         if self.group is None:
             self._take_over()
         return self
@@ -97,10 +100,18 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # a second signal: the command does not wait for the end of its runs
+        if isinstance(error, KeyboardInterrupt) and self._has_lock:
+            self._stop_running()
         for supervisor in self._supervisors.values():
             os.close(supervisor.ended)
         self._supervisors.clear()
         self._exits.close()
+
+    def _close_pipe(self) -> None:
+        ends, self._woken, self._wake = (self._woken, self._wake), -1, -1
+        for handle in ends:
+            os.close(handle)
 
     def _leave(self, file: LockedFile) -> None:
         with suppress(OSError):
@@ -136,7 +147,8 @@ class Worker:
             self._gave_up = self.stopping and not self._supervisors  # the next worker reads how the runs have ended
             done = False
         if not done:
-            select.select([supervisor.ended for supervisor in self._supervisors.values()], [], [], timeout)
+            waking = [] if self.stopping else [self._woken]
+            select.select([*waking, *(supervisor.ended for supervisor in self._supervisors.values())], [], [], timeout)
         return done
 
     def stop(self) -> None:
@@ -145,14 +157,16 @@ class Worker:
         A signal handler may call it.
         """
         self.stopping = True
+        if self._wake >= 0:
+            os.write(self._wake, b"x")
 
     def _stop_running(self) -> None:
         for entry in self.list_running():
             if entry.id not in self._stopped:
-                self._stopped.add(entry.id)
                 with suppress(AlchemyError):  # on a full disk, it is held when it has ended
                     self.queue.update(entry.id, lambda entry: replace(entry, then=entry.then or WAITING))
                 self._executor.terminate(self.queue, entry)
+                self._stopped.add(entry.id)
 
     @property
     def is_draining(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from alchemy.sweep.proposers import propose
 from alchemy.sweep.pruning import should_prune
 from alchemy.sweep.settings import Settings
 from alchemy.sweep.space import Point
-from alchemy.sweep.study import End, Study, Trial
+from alchemy.sweep.study import End, Study, Trial, find_folder, lock_study, name_group
 
 OPEN = (states.WAITING, states.RUNNING)
 POLL = 0.5  # seconds
@@ -70,6 +71,7 @@ class Controller:
                 while not worker.has_ended():
                     worker.step(POLL)
                 raise
+            self._prune(self._collect_runs())  # runs may have ended since the last time
             self.is_stopped = worker.stopping or worker.is_draining
         return not self.is_stopped and not self._list_open()
 
@@ -102,8 +104,7 @@ class Controller:
         runs = self._collect_runs()
         for trial in self._list_open():
             self._settle(trial, runs.get(trial.number, {}))
-        if self._settings.prune:
-            self._prune(runs)
+        self._prune(runs)
         if not self._worker.stopping and not self._worker.is_draining:
             self._fill(runs)
         return any(entry.state in OPEN for entry in self._list_entries())
@@ -212,7 +213,7 @@ class Controller:
         self._report(trial.state, trial)
 
     def _prune(self, runs: dict[int, Runs]) -> None:
-        for trial in self._study.trials:
+        for trial in self._study.trials if self._settings.prune else ():
             own = runs.get(trial.number, {})
             if trial.state == outcomes.PRUNED:  # also after the sweep was killed between the two steps
                 for entry in own.values():
@@ -229,6 +230,15 @@ class Controller:
                 self._finish(trial)
                 for entry in own.values():
                     stop_entry(self._queue, entry.id, then=states.DONE)
+
+
+def remove_sweep(queue: Queue, name: str) -> None:
+    """Remove the files of a sweep, and its entries from the queue; those that are running are stopped."""
+    folder = find_folder(name)
+    with lock_study(folder, "stop it first"):
+        for entry in queue.list(name_group(name)):
+            stop_entry(queue, entry.id, then=states.REMOVED)
+        shutil.rmtree(folder)
 
 
 def _move(entry: Entry, *, on: str, options: dict[str, Any]) -> Entry:

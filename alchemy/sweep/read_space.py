@@ -77,6 +77,9 @@ class SpaceReader:
             return
         table = item if isinstance(item, Table) else Table({"choice": item})
         kinds = [kind for kind in KINDS if kind in table]
+        if len(kinds) > 1:  # perhaps one of them from a base file
+            self._report(f"{key} has {' and '.join(kinds)}, of which only one is possible", where)
+            return
         if not isinstance(item, Table | list) or len(kinds) != 1:
             near = did_you_mean(key, self._settings) if "." not in key else did_you_mean("".join(table), KINDS)
             self._report(f"{key} is not a set of values", where, near or f"write {FORM}")
@@ -153,9 +156,10 @@ def _is_finite_range(low: float, high: float, *, log: bool) -> bool:
 def _spread(found: Range, count: int) -> list[Value]:
     """Return evenly spaced values of a range, including both ends."""
     places = [place / (count - 1) for place in range(count)] if count > 1 else [0.5]
-    inner = replace(found, integer=False)
-    values = [inner.from_unit(place) for place in places]
-    return list(dict.fromkeys(round(float(str(value))) for value in values)) if found.integer else list(values)
+    if not found.integer:
+        return [found.from_unit(place) for place in places]
+    low, high = found.low, found.high
+    return list(dict.fromkeys(round(low * (high / low) ** x if found.log else low + (high - low) * x) for x in places))
 
 
 def sort_dimensions(found: dict[str, Dimension], known: Mapping[str, str], problems: list[Problem]) -> list[Dimension]:

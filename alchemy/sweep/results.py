@@ -8,6 +8,8 @@ from statistics import fmean
 
 from alchemy.analysis.compare import describe_difference
 from alchemy.analysis.statistics import paired_test
+from alchemy.config.toml_writer import format_inline
+from alchemy.index.value_format import format_number
 from alchemy.sweep.space import Choice, Dimension, Value
 from alchemy.sweep.study import Study, Trial
 
@@ -38,13 +40,16 @@ def measure_importance(study: Study) -> dict[str, float]:
     """Return, for each key, the share of the variance of the values that it explains alone, the largest first.
 
     The points are grouped by their value of the key, or into quarters of its range. The share is corrected for chance
-    (epsilon squared), so that a key without effect has about 0. Keys with too few points are left out.
+    (epsilon squared), so that a key without effect has about 0. Keys with too few points are left out. A key with a
+    condition can explain only the variance among the points that have it.
     """
     found: dict[str, float] = {}
+    ranked = study.rank_trials()
+    total = _sum_squares([_value(trial) for trial in ranked])
     for dimension in study.space.dimensions:
-        trials = [trial for trial in study.rank_trials() if dimension.key in trial.point]
+        trials = [trial for trial in ranked if dimension.key in trial.point]
         if (share := _explain_variance(_group(dimension, trials))) is not None:
-            found[dimension.key] = share
+            found[dimension.key] = share * _sum_squares([_value(trial) for trial in trials]) / total if total else 0.0
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
@@ -75,18 +80,34 @@ def _explain_variance(groups: Sequence[Sequence[float]]) -> float | None:
     count, kinds = len(values), len(groups)
     if count < FEWEST or kinds < 2 or count <= kinds:
         return None
-    mean = fmean(values)
-    total = math.fsum((value - mean) ** 2 for value in values)
-    inside = math.fsum((value - fmean(group)) ** 2 for group in groups for value in group)
+    total = _sum_squares(values)
+    inside = math.fsum(map(_sum_squares, groups))
     if total == 0:
         return 0.0
     return min(max(1 - (inside / (count - kinds)) / (total / (count - 1)), 0.0), 1.0)
 
 
-def format_value(value: Value) -> str:
-    from alchemy.config.toml_writer import format_inline
-    from alchemy.index.value_format import format_number
+def _sum_squares(values: Sequence[float]) -> float:
+    mean = fmean(values) if values else 0.0
+    return math.fsum((value - mean) ** 2 for value in values)
 
+
+def shorten_keys(keys: Sequence[str]) -> dict[str, str]:
+    """Return the shortest end of each key that means only this key; the one of a `type` says of which part.
+
+    >>> list(shorten_keys(["optim.lr", "optim.type", "model.hidden", "encoder.hidden"]).values())
+    ['lr', 'optim.type', 'model.hidden', 'encoder.hidden']
+    """
+    found = {}
+    for key in keys:
+        parts = key.split(".")
+        ends = [".".join(parts[place:]) for place in reversed(range(len(parts)))]
+        unique = (end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1)
+        found[key] = next((end for end in unique if end != "type"), key)
+    return found
+
+
+def format_value(value: Value) -> str:
     if isinstance(value, float):
         return format_number(value)
     return value if isinstance(value, str) else format_inline(value)

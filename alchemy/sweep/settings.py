@@ -115,6 +115,10 @@ def check_method(settings: Settings, place: str = "") -> Iterator[Problem]:
     if method == "cmaes" and sum(dimension.is_numeric and not dimension.when for dimension in space.dimensions) < 2:
         hint = "use tpe"
         yield Problem("cmaes needs at least two keys with numbers that have no condition", where, hint=hint)
+    for own in (own for own in space.dimensions if own.key not in space.activate(own)):
+        yield Problem(f"the conditions of {own.key} contradict each other", settings.where[own.key])
+    for seed in (seed for seed in settings.seeds if not 0 <= seed < 2**63):
+        yield Problem(f"seeds must be integers from 0 to 2**63 - 1, not {seed}", settings.where.get("seeds", place))
     if len(set(settings.seeds)) < len(settings.seeds) or not settings.seeds:
         yield Problem(
             f"seeds must be different numbers, got {settings.seeds}", settings.where.get("seeds", place), "sweep"

@@ -15,6 +15,7 @@ Scalar = bool | int | float | str | None
 Value = Scalar | list[Scalar]
 Point = dict[str, Value]
 Condition = Mapping[str, Sequence[Value]]  # key of another dimension -> the values for which this one is used
+MOST_PROBED = 100
 DIGITS = 6  # significant digits of a drawn number, so that commands stay readable
 
 
@@ -45,8 +46,9 @@ class Choice:
         return value in self.values
 
     def probe(self) -> list[Value]:
-        """Return the values to check before the first run: all of them, or the ends of a range."""
-        return [self.values[0], self.values[-1]] if isinstance(self.values, range) else list(self.values)
+        """Return the values to check before the first run: all of them, or the ends of many numbers in order."""
+        is_long = isinstance(self.values, range) or (len(self.values) > MOST_PROBED and self.is_numeric)
+        return [self.values[0], self.values[-1]] if is_long else list(self.values)
 
 
 @dataclass(frozen=True)
@@ -162,16 +164,20 @@ class Space:
     def probe_points(self) -> Iterator[Point]:
         """Yield, for each dimension, points that have each of its values, or the ends of its range."""
         for dimension in self.dimensions:
-            base = self._activate(dimension, {})
+            base = self.activate(dimension)
             for value in dimension.probe():
                 yield self.move(base, dimension.key, value)
 
-    def _activate(self, dimension: Dimension, wanted: Point) -> Point:
-        """Return a point that meets the condition of a dimension."""
-        for key, values in dimension.when.items():
-            parent = next(other for other in self.dimensions if other.key == key)
-            wanted = self._activate(parent, wanted) | {key: values[0]}
-        return wanted
+    def activate(self, dimension: Dimension) -> Point:
+        """Return a point that has the key of a dimension, unless its conditions, and those of their keys, conflict."""
+        allowed: dict[str, list[Value]] = {}
+        needed = [dimension]
+        for own in needed:
+            for key, values in own.when.items():
+                allowed[key] = [value for value in allowed.get(key, values) if value in values]
+                needed += [other for other in self.dimensions if other.key == key]
+        chosen = {key: values[0] for key, values in allowed.items() if values}
+        return self.move(chosen, dimension.key, dimension.probe()[0])
 
 
 def is_active(dimension: Dimension, point: Mapping[str, Value]) -> bool:

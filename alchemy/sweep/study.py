@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from alchemy.annotations import fits
 from alchemy.config.secrets import hide_words
+from alchemy.config.toml_writer import format_inline
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.files import append_lines, home, lock_file, read_table, shorten_path, write_json
@@ -20,7 +22,7 @@ from alchemy.sweep.read_space import SpaceReader, sort_dimensions
 from alchemy.sweep.settings import Settings
 from alchemy.sweep.space import Choice, Dimension, Point, Space
 
-FORMAT = 1
+FORMAT, LONGEST_NAME = 1, 100
 STUDY, POINTS, LOCK = "study.json", "points.jsonl", "lock"
 RUNNING, DONE, PRUNED, FAILED = "running", "done", "pruned", "failed"
 ASKED, ENDED = "asked", "ended"
@@ -77,6 +79,7 @@ class Plan:
     prune: str
     seed: int
     created: str
+    options: list[str] = field(default_factory=list)  # of `alchemy run`, besides --set and --seeds
     format: int = FORMAT
 
 
@@ -99,8 +102,7 @@ class Study:
 
     @property
     def group(self) -> str:
-        """The group of its entries in the queue."""
-        return f"sweep:{self.name}"
+        return name_group(self.name)
 
     @property
     def is_minimized(self) -> bool:
@@ -149,15 +151,22 @@ def _apply(trial: Trial, state: str, result: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def open_study(plan: Plan) -> Iterator[Study]:
-    """Create a sweep, or continue the one of this name; raise an error if it is another one, or is running."""
-    folder = sweeps_folder() / plan.name
+def lock_study(folder: Path, hint: str) -> Iterator[None]:
+    """Lock the folder of a sweep, which is created if it is missing; raise an error if the sweep is running."""
     with contextlib.ExitStack() as stack:
         with _explain_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if not stack.enter_context(lock_file(folder / LOCK)):
-                hint = "wait for it, or pass another --name"
-                raise AlchemyError(f"the sweep {plan.name!r} is already running", hint=hint)
+                raise AlchemyError(f"the sweep {folder.name!r} is already running", hint=hint)
+        yield
+
+
+@contextlib.contextmanager
+def open_study(plan: Plan) -> Iterator[Study]:
+    """Create a sweep, or continue the one of this name; raise an error if it is another one, or is running."""
+    folder = sweeps_folder() / plan.name
+    with lock_study(folder, "wait for it, or pass another --name"):
+        with _explain_errors(folder):
             if (folder / STUDY).exists():
                 old = _read_plan(folder)
                 _check_same(folder, old, plan)
@@ -166,17 +175,20 @@ def open_study(plan: Plan) -> Iterator[Study]:
         yield Study(folder)
 
 
-def make_plan(doc: Document, settings: Settings, overrides: Sequence[str], digest: str) -> Plan:
+def make_plan(
+    doc: Document, settings: Settings, overrides: Sequence[str], digest: str, options: Sequence[str] = ()
+) -> Plan:
     path = Path(doc.path)
     default = f"{path.stem}-{doc.variant.replace('+', '-')}" if doc.variant else path.stem
     name = settings.name or default
-    if not name or name.startswith(".") or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise AlchemyError(f"invalid name {name!r}", hint="use letters, digits, '-', '_' and '.' in --name")
+    if not re.fullmatch(rf"[\w-][\w.-]{{0,{LONGEST_NAME - 1}}}", name):
+        raise AlchemyError(f"invalid name {name!r}", hint="use up to 100 letters, digits, '-', '_' and '.' in --name")
     return Plan(
         name=name,
         config=doc.label,
         overrides=hide_words(overrides),
         digest=digest,
+        options=list(options),
         space={dimension.key: describe_dimension(dimension) for dimension in settings.space.dimensions},
         created=now(),
         **{key: vars(settings)[key] for key in ("metric", "mode", "seeds", "method", "trials", "prune", "seed")},
@@ -188,21 +200,39 @@ def _check_same(folder: Path, old: Plan, new: Plan) -> None:
     for key in _FIXED:
         if vars(old)[key] != stored[key]:
             text = f"the sweep {new.name!r} already exists, with another {_WORDS.get(key, key)}"
-            hint = f"pass --name to start another one, or remove {shorten_path(folder)}"
-            raise AlchemyError(text, hint=hint)
+            hint = f"pass --name to start another one, or remove this one with `alchemy sweep rm {new.name}`"
+            raise AlchemyError(text + _describe_change(folder, key, vars(old)[key], stored[key]), hint=hint)
+
+
+def _describe_change(folder: Path, key: str, old: Any, new: Any) -> str:
+    if key == "digest":
+        records = [Path(record) for trial in _read_trials(folder / POINTS) for record in trial.records]
+        return f" (see `alchemy diff {records[0].name}`)" if records else ""
+    if key == "space":
+        return f": {', '.join(name for name in {**old, **new} if old.get(name) != new.get(name))}"
+    return f": {format_inline(old)} -> {format_inline(new)}"
 
 
 def find_study(name: str) -> Study:
     """Read a sweep by its name."""
+    return Study(find_folder(name))
+
+
+def find_folder(name: str) -> Path:
     names = list_studies()
     if name not in names:
         hint = did_you_mean(name, names) or (f"there are {', '.join(names)}" if names else "there are none yet")
         raise AlchemyError(f"there is no sweep {name!r} in {shorten_path(sweeps_folder())}", hint=hint)
-    return Study(sweeps_folder() / name)
+    return sweeps_folder() / name
 
 
 def list_studies() -> list[str]:
     return sorted(path.parent.name for path in sweeps_folder().glob(f"*/{STUDY}"))
+
+
+def name_group(name: str) -> str:
+    """Return the group of the entries of a sweep in the queue."""
+    return f"sweep:{name}"
 
 
 def sweeps_folder() -> Path:

@@ -150,6 +150,12 @@ def test_entries_are_held_released_moved_and_removed(queue, capsys):
     assert [(entry.id, entry.priority) for entry in queue.list()] == [(1, 1), (2, 1), (3, 0)]
 
 
+def test_an_entry_that_is_named_twice_is_removed_once(queue, capsys):
+    add(queue, "pass", "pass", "pass")
+    run(capsys, "queue", "start", "--until-empty")
+    assert run(capsys, "queue", "rm", "2", "2", "--done") == "removed 2, 1, 3\n"
+
+
 def test_entries_can_be_moved_any_number_of_times(queue, capsys):
     add(queue, "pass", "pass", "pass")
     for _ in range(40):
@@ -187,6 +193,7 @@ def test_a_failed_entry_is_released_with_all_its_retries(queue, capsys):
         (["logs", "2"], "there is no entry 2"),
         (["stop"], "the queue has no worker; `alchemy queue start` starts one"),
         (["start", "--slots", "0"], "--slots must be at least 1"),
+        (["add", "--minutes", "1e308", "--", "true"], "--minutes must be a finite number"),
         (["start", "--device", "7"], "no device 7: found 0 GPUs; use --device -1 for the CPU"),
     ],
 )

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from alchemy.cli import main
+from alchemy.cli import main, run_several
+from alchemy.queue import NewEntry
 from tests.cli.pipes_in_project import QUICK, add_pipe, records
 
 KILLED = """import os, signal
@@ -77,6 +78,23 @@ def test_a_signal_stops_all_and_starts_no_more(number, code, project, scratch):
         assert out.count("to resume: alchemy resume ") == 2
         assert re.search(r"^Slow.toml seed 3 +stopped +not started", out, re.M)
         assert not list(scratch.glob("alchemy-*"))
+
+
+def test_an_output_that_cannot_be_written_ends_no_run(project):
+    command = [sys.executable, "-m", "alchemy", "run", "train.toml", "--seeds", "1,2", *QUICK]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert "Traceback" not in done.stderr and done.returncode != 0
+    assert [status(record) for record in records(project)] == ["finished", "finished"]
+
+
+def test_a_result_that_cannot_be_written_is_that_of_the_record(project, monkeypatch, capsys):
+    def lose_result(**values):
+        return NewEntry(**{**values, "env": {**values["env"], run_several.RESULT_FILE: "/dev/full/result"}})
+
+    monkeypatch.setattr(run_several, "NewEntry", lose_result)
+    assert main(["run", "train.toml", "--seeds", "1,2", *QUICK]) == 0
+    assert len(re.findall(r"^train.toml seed \d +finished .* records/train/\S+$", capsys.readouterr().out, re.M)) == 2
 
 
 def status(record):

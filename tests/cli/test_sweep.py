@@ -7,6 +7,7 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.cli.completion import complete
+from alchemy.queue import NewEntry, Queue
 from tests.cli.run_command import run
 from tests.sweep.trivial import make_plan, make_settings, open_study
 
@@ -47,6 +48,20 @@ MISTAKES = [
     ("metod = 'grid'\noptim.lr = [0.1]", [], "metod is not a set of values; did you mean 'method'?"),
     ("optim.lr = [0.1]\nmetric = 'dev/acuracy'", [], "no evaluation computes 'acuracy'; did you mean 'accuracy'?"),
     ("optim.lr = [0.1]\ntrials = 0", [], "trials must be at least 1, not 0"),
+    ("optim.lr = [0.1]\nseeds = [-1, 1]", [], "seeds must be integers from 0 to 2**63 - 1, not -1"),
+    ("optim.lr = { log = [1e-3, 1], uniform = [0, 1] }", [], "optim.lr has log and uniform, of which only one"),
+    (
+        "model.hidden = [4, 8]\noptim.lr = { choice = [0.1, 0.2], when = { model.hidden = [4, 8] } }\n"
+        "optim.weight_decayy = { choice = [0.1], when = { model.hidden = [8], optim.lr = [0.2] } }",
+        [],
+        "AdamW has no option 'weight_decayy'",
+    ),
+    (
+        "model.hidden = [4, 8]\noptim.lr = { choice = [0.1, 0.2], when = { model.hidden = [4] } }\n"
+        "optim.weight_decay = { choice = [0.1], when = { model.hidden = [8], optim.lr = [0.2] } }",
+        [],
+        "the conditions of optim.weight_decay contradict each other",
+    ),
     ("optim.lr = [0.1]\nseeds = [1, 1]", [], "seeds must be different numbers, got [1, 1]"),
     (
         "optim.lr = { log = [1e-3, 1] }\nmethod = 'grid'",
@@ -82,6 +97,7 @@ MISTAKES = [
     (None, ["--grid", "optim.lr"], "--grid optim.lr expected KEY=VALUE,VALUE"),
     (None, ["--grid", "optim.lr=0.1", "--method", "tpee"], "'tpee' is not a valid --method; did you mean 'tpe'?"),
     (None, ["--grid", "optim.lr=0.1", "--name", "a/b"], "invalid name 'a/b'"),
+    (None, ["--grid", "optim.lr=0.1", "--name", "x" * 101], "use up to 100 letters"),
     (None, ["--grid", "optim.lr=0.1", "--slots", "0"], "--slots must be at least 1"),
 ]
 
@@ -137,7 +153,7 @@ def test_show_has_a_table_the_best_with_its_command_and_a_verdict(records, capsy
     make_study()
     text = run(capsys, "sweep", "show", "toy")
     assert "sweep toy of toy.toml: grid, max of dev/f1, 2 seeds per point" in text
-    assert "points: 1 failed, 5 done" in text
+    assert "points of 6: 1 failed, 5 done" in text
     assert "alchemy run toy.toml --set x=1 --set a=3 --set 'b=\"x\"' --seeds 1,2" in text
     assert "point 4 and point 5 have the same dev/f1 (paired over 2 seeds)" in text
     assert "failed out of memory" in text
@@ -170,6 +186,7 @@ def test_show_draws_in_the_terminal(records, capsys):
 
 def test_show_draws_and_writes_a_picture(records, capsys):
     make_study()
+    assert run(capsys, "sweep", "show", "toy", "--out", "plot.svg") == "wrote plot.svg\n"
     assert "parallel coordinates" in run(capsys, "sweep", "show", "toy", "--plot", "--out", "plot.svg")
     assert Path("plot.svg").exists()
     assert "--out '': expected a file" in run(capsys, "sweep", "show", "toy", "--out", "", code=2)
@@ -183,6 +200,14 @@ def test_a_damaged_sweep_does_not_hide_the_others(records, capsys):
     out, err = capsys.readouterr()
     assert "toy.toml" in out
     assert err.startswith("warning: ") and "broken/study.json cannot be read" in err
+
+
+def test_a_removed_sweep_leaves_the_queue(records, capsys):
+    study = make_study()
+    Queue().add([NewEntry(argv=("true",), group=study.group), NewEntry(argv=("true",), group="other")])
+    assert run(capsys, "sweep", "rm", "toy") == "removed the sweep toy; its records stay\n"
+    assert [entry.group for entry in Queue().list()] == ["other"] and not study.folder.exists()
+    assert "there is no sweep 'toy'" in run(capsys, "sweep", "rm", "toy", code=2)
 
 
 def test_help_names_the_options_of_a_sweep(capsys):

@@ -26,6 +26,7 @@ from alchemy.queue import (
     stop_entry,
     supervisor,
 )
+from alchemy.queue.attempts import settle
 from alchemy.queue.locked_file import SIZE
 from alchemy.records.status import now
 from tests.queue.commands import add, python, states, wait_until, work
@@ -339,3 +340,17 @@ def test_a_worker_can_be_stopped_on_a_full_disk(queue, monkeypatch):
 
 def fail(id, change):
     raise AlchemyError("the disk is full")
+
+
+def test_a_second_signal_right_after_the_first_one_leaves_no_run_behind(queue):
+    add(queue, "import time; open('out', 'w').close(); time.sleep(60)")
+    command = [sys.executable, "-m", "alchemy", "queue", "start"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        wait_until(Path("out").exists)
+        for _ in range(2):
+            worker.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        assert worker.wait(20) in (130, -signal.SIGINT)  # the latter if it has just closed the queue
+    wait_until(lambda: queue.get(1).state == "waiting" or settle(queue, queue.get(1)))
+    assert queue.get(1).attempts[0].outcome == "stopped"

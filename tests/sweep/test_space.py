@@ -44,6 +44,13 @@ def test_a_long_range_is_never_listed(method):
         history.append((point, float(value)))
 
 
+def test_evenly_spaced_integers_are_exact():
+    table = Table({"int": [1_000_000, 1_000_010], "points": 3})
+    reader = SpaceReader(Document(), (), [])
+    reader.add("n", table, "")
+    assert list(reader.dimensions["n"].values) == [1_000_000, 1_000_005, 1_000_010]
+
+
 @given(spaces(), st.lists(st.floats(0, 1), min_size=5, max_size=5))
 def test_points_lie_in_the_space(space, places):
     assert space.contains(space.build_point(places[: len(space.dimensions)]))

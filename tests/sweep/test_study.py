@@ -32,11 +32,11 @@ def test_a_study_is_read_back():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"space": make_plan(make_settings(OTHER)).space}, "another space"),
+        ({"space": make_plan(make_settings(OTHER)).space}, "another space: a, b"),
         ({"digest": "other"}, "another config"),
-        ({"metric": "dev/f1"}, "another metric"),
-        ({"seeds": [1, 2]}, "another list of seeds"),
-        ({"overrides": ["a=1"]}, "another --set options"),
+        ({"metric": "dev/f1"}, "another metric: .* -> .dev/f1."),
+        ({"seeds": [1, 2]}, r"another list of seeds: \[1\] -> \[1, 2\]"),
+        ({"overrides": ["a=1"]}, r"another --set options: \[\] -> \[.a=1.\]"),
     ],
 )
 def test_another_sweep_of_the_same_name_is_refused(change, message):
