@@ -96,7 +96,7 @@ def _draw_line(canvas: _Braille | _Letters, line: PlotLine, number: int, x_axis:
     low, high, ys = ([_locate(canvas, x, y_axis.place(y)) for x, y in zip(xs, values)] for values in _curves_of(line))
     for edge in (low, high) if line.runs > 1 else ():
         _connect(canvas, edge, number, every=3)
-    for bottom, top in zip(low, high) if line.runs == 1 else ():  # the extremes of a long curve
+    for bottom, top in zip(low, high) if line.runs == 1 and not line.dots else ():  # the extremes of a long curve
         if bottom is not None and top is not None:
             _connect(canvas, [bottom, top], number)
     _connect(canvas, [dot for own in ys for dot in (own, None)] if line.dots else ys, number)

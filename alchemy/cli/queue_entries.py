@@ -8,7 +8,7 @@ import datetime
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ def format_options(args: argparse.Namespace, left_out: Sequence[str] = ()) -> li
             continue
         if action.dest in REFUSED:
             name = action.option_strings[0]
-            raise AlchemyError(f"a run in the queue has no {name}", hint=f"leave out {name}")
+            raise AlchemyError(f"{name} has no effect on runs in the queue or on a cluster", hint=f"leave out {name}")
         if isinstance(value, bool):  # of --file and --no-file, the last one means False
             words.append(action.option_strings[0 if value else -1])
         else:
@@ -131,19 +131,19 @@ def build_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list
 
     Options that all runs have in common are left out.
     """
-    words = [shlex.split(row["run"]) for row in rows]
-    common = set.intersection(*map(set, words)) if len(rows) > 1 else set()
-    runs = [[word for word in own if word not in common or not word.startswith("--")] for own in words]
-    cells = [_to_cells(row, shlex.join(own)) for row, own in zip(rows, runs, strict=True)]
+    options = [{*shlex.split(row["run"])} for row in rows if split_command(tuple(row["argv"]))[1][:1] == ("run",)]
+    common = set.intersection(*options) if len(options) > 1 else set()
+    cells = [_to_cells(row, {word for word in common if word.startswith("--")}) for row in rows]
     used = [any(row[place] not in ("", DEFAULTS.get(name)) for row in cells) for place, name in enumerate(COLUMNS)]
     return list(compress(COLUMNS, used)), [list(compress(row, used)) for row in cells]
 
 
-def _to_cells(row: Mapping[str, Any], run: str) -> list[str]:
+def _to_cells(row: Mapping[str, Any], left_out: Collection[str]) -> list[str]:
     pause = min(row["not_before"] - time.time(), LONGEST_PAUSE)
     moment = f"retry in {format_duration(pause)}" if pause > 0 else format_duration(row["seconds"])
     device = ",".join(row["attempts"][-1]["device"]) if row["state"] == RUNNING else ""
-    first = [str(row["id"]), row["state"], str(row["priority"]), row["on"], _shorten(run)]
+    run = _shorten(shlex.join(word for word in shlex.split(row["run"]) if word not in left_out))
+    first = [str(row["id"]), row["state"], str(row["priority"]), row["on"], run]
     return [*first, device, moment, first_line(row["cause"])]
 
 

@@ -128,6 +128,9 @@ def _run(args: argparse.Namespace) -> int:
         _check_packages(settings)
         print_problems(problems, sys.stderr)
         print(describe_sweep(study), flush=True)
+        monitor = document.table("checkpoint").get("monitor")
+        if monitor and monitor != settings.metric:
+            print(f"values are those at the best {monitor}, which is the monitor of [checkpoint]", flush=True)
         entries = _make_entries(args, document, plan, cluster)
         report = _report(study)
         worker = Worker(Queue(), slots, study.group, _print_event, cluster.on)

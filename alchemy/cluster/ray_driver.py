@@ -17,6 +17,7 @@ from alchemy.cluster.project_copy import is_portable, list_excluded
 from alchemy.cluster.ray_node import CHUNK, Files, NodeAddress, NodeProcess
 from alchemy.cluster.record_mirror import RecordMirror
 from alchemy.errors import AlchemyError, printable
+from alchemy.index.value_format import format_count
 from alchemy.queue.attempts import NODE_LOST
 from alchemy.queue.entry import Entry, read_option
 from alchemy.queue.folder import Queue
@@ -114,10 +115,12 @@ class Driver:
         takes |= {"memory": options["memory"] * 2**30} if "memory" in options else {}
         bundle = _as_bundle(takes)
         for name, value in bundle.items():
-            most, total = max(node.get(name, 0) for node in nodes), sum(node.get(name, 0) for node in nodes)
-            if value > most or value * self._count > total:
-                what = f"{self._count} processes with {value:g} {name} each need more than the cluster has"
-                raise AlchemyError(f"{what}: at most {most:g} {name} on a node, {total:g} in total")
+            unit, divisor = ("GB of memory", 2**30) if name == "memory" else (name, 1)
+            value, *room = (amount / divisor for amount in (value, *(node.get(name, 0) for node in nodes)))
+            if value > max(room) or value * self._count > sum(room):
+                what = f"{format_count(self._count, 'process', 'processes')} with {value:g} {unit} each"
+                has = f"at most {max(room):.3g} {unit} on a node, {sum(room):.3g} in total"
+                raise AlchemyError(f"the cluster cannot run {what}: it has {has}")
         return takes
 
     def _start_elsewhere(self) -> list[NodeAddress]:

@@ -28,12 +28,12 @@ def format_number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def format_count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str, several: str = "") -> str:
     """
-    >>> format_count(1, "run"), format_count(1200, "run")
-    ('1 run', '1,200 runs')
+    >>> format_count(1, "run"), format_count(1200, "run"), format_count(2, "process", "processes")
+    ('1 run', '1,200 runs', '2 processes')
     """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
 
 
 def format_names(names: Sequence[str], most: int) -> str:

@@ -48,6 +48,7 @@ def check_space(settings: Settings, load: Load, check: Check) -> list[Problem]:
     problems += check(documents, False) + [row for row in check(documents, True) if row.where in places]
     errors = {(row.where, row.message) for row in problems if row.error}
     problems = [row for row in problems if row.error or (row.where, row.message) not in errors]
+    problems = [_suggest_condition(problem, settings) for problem in problems]
     return list(dict.fromkeys([*problems, *_check_metric(settings, load, check)]))
 
 
@@ -74,6 +75,15 @@ def _locate(problem: Problem, settings: Settings, point: Point) -> Problem:
     """Replace the override that a problem was found in by the place in the sweep."""
     key = _find_key(problem, point)
     return replace(problem, where=settings.where[key], section="sweep") if key else problem
+
+
+def _suggest_condition(problem: Problem, settings: Settings) -> Problem:
+    """Add a hint to the problem of a key that perhaps only some of the types have which the sweep tries."""
+    key = next((key for key, where in settings.where.items() if where == problem.where), "")
+    kind = f"{key.rpartition('.')[0]}.type"
+    if problem.hint.startswith("did you mean") or kind == key or kind not in settings.where:
+        return problem
+    return replace(problem, hint=f"if only some types have it, add when = {{ {kind} = [..] }}")
 
 
 def _check_metric(settings: Settings, load: Load, check: Check) -> list[Problem]:

@@ -186,7 +186,7 @@ def _check_condition(own: Dimension, found: Mapping[str, Dimension], known: Mapp
     for key, values in own.when.items():
         parent, where = found.get(key), known[own.key]
         if parent is None:
-            hint = did_you_mean(key, found) or f"the sweep searches {', '.join(found)}"
+            hint = did_you_mean(key, found.keys() - {own.key}) or f"the sweep searches {', '.join(found)}"
             yield Problem(f"{own.key} depends on {key!r}, which the sweep does not search", where, "sweep", hint)
         elif isinstance(parent, Range):
             text = f"{own.key} depends on {key}, which is a range"

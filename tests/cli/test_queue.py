@@ -71,9 +71,9 @@ def test_nothing_is_queued_if_a_config_is_wrong(project, capsys):
     ("words", "message"),
     [
         (["--device", "0"], "a run in the queue has no --device: the worker chooses a free one"),
-        (["--pdb"], "a run in the queue has no --pdb; leave out --pdb"),
-        (["--background"], "a run in the queue has no --background"),
-        (["--resume", "auto"], "a run in the queue has no --resume"),
+        (["--pdb"], "--pdb has no effect on runs in the queue or on a cluster; leave out --pdb"),
+        (["--background"], "--background has no effect"),
+        (["--resume", "auto"], "--resume has no effect"),
         (["--after", "9"], "cannot wait for entry 9: there is none"),
         (["--env", "NO_SUCH"], "--env NO_SUCH: there is no such environment variable"),
         (["--devices", "0"], "--devices must be at least 1"),
@@ -323,7 +323,7 @@ def test_the_command_of_a_run_is_printed(project, capsys, words, command):
 
 def test_a_command_is_either_printed_or_added(project, capsys):
     out = run(capsys, "run", "train.toml", "--queue", "--print-command", code=2)
-    assert "a run in the queue has no --print-command; leave out --print-command" in out
+    assert "--print-command has no effect on runs in the queue or on a cluster" in out
     assert Queue().list() == []
 
 

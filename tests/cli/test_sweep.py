@@ -38,6 +38,11 @@ MISTAKES = [
     ("optim.lr = { log = [1e-2, 1e-5] }", [], "the lower bound 0.01 is not below the upper bound 1e-05"),
     ("optim.lr = { log = [0, 1] }", [], "a logarithmic range needs a lower bound above 0, not 0"),
     ("optim.lr = { uniform = [1] }", [], "uniform must be a list of two numbers, not [1]"),
+    (
+        "optim.type = ['alchemy.optim.AdamW', 'torch.optim.SGD']\noptim.momentum = [0.5]",
+        [],
+        "AdamW has no option 'momentum'; if only some types have it, add when = { optim.type = [..] }",
+    ),
     ("optim.lr = { lgo = [1, 2] }", [], "optim.lr is not a set of values; did you mean 'log'?"),
     ("optim.lr = { log = [1e-3, 1], stpe = 2 }", [], "optim.lr: { log = .. } has no 'stpe'"),
     ("optim.lr = 0.1", [], "optim.lr is not a set of values; write a list of values, or a table such as"),

@@ -136,7 +136,7 @@ def test_runs_on_a_cluster_that_is_there(demo, alchemy, client_server):
 
 def test_needs_that_no_node_can_satisfy(demo, alchemy):
     output = alchemy("run", "train.toml", *CPU, "--on", "ray", "--ray", "gpus=1", code=1)
-    assert "1 GPU each need more than the cluster has: at most 0 GPU on a node" in output
+    assert "with 1 GPU each: it has at most 0 GPU on a node" in output
     assert Queue().get(1).state == "failed"
 
 
