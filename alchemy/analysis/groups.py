@@ -16,7 +16,7 @@ from alchemy.index.value_format import format_names
 
 MAX_GROUPS = 26
 MOST_VALUES = 5  # of a config key within a group
-REPEATED = "left out, since another run has the same config, code and seed"  # what `drop_repeats` does
+REPEATED = "left out, since another run has the same config and seed"  # what `drop_repeats` does
 _NAME = re.compile(r"[\w.~/-]*|best\(.*\)")
 
 

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from alchemy.analysis.axes import pad
-from alchemy.analysis.plot_svg import LIGHT, MARKED
+from alchemy.analysis.plot_svg import LIGHT, MARKED, is_lowered
 from alchemy.analysis.series import Panel, Plot
 from alchemy.errors import printable
 from alchemy.optional_packages import import_package
@@ -73,4 +73,6 @@ def draw_panel(axes: Axes, panel: Panel, plot: Plot) -> None:
     if panel.labels:
         axes.set_yticks([])
     if panel.ticks:
-        axes.set_xticks([place for place, _ in panel.ticks], [printable(text) for _, text in panel.ticks])
+        lines = ["\n" if is_lowered(panel, number) else "" for number in range(len(panel.ticks))]
+        names = [line + printable(text) for line, (_, text) in zip(lines, panel.ticks, strict=True)]
+        axes.set_xticks([place for place, _ in panel.ticks], names)

@@ -13,6 +13,7 @@ from alchemy.errors import printable
 WIDTH, HEIGHT = 720, 230  # of a plot area with its margins; the legend follows below
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 30, 40
 ROW = 18  # height of a line of the legend
+MOST_TICKS = 5  # labels on one line below an axis
 MARKED = 40  # points up to which each one gets a mark
 # after Okabe and Ito, safe for the color-blind: on a light and on a dark background
 LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#a07800", "#3f9fd0", "#b22222", "#666666")
@@ -69,6 +70,11 @@ def _draw_panel(panel: Panel, plot: Plot) -> Iterator[str]:
         yield f'<text x="{LEFT + 32}" y="{y}">{escape_text(line.label)}</text>\n'
 
 
+def is_lowered(panel: Panel, place: int) -> bool:
+    """Return whether a label of many ones on the x-axis is on a second line, where it does not touch its neighbors."""
+    return len(panel.ticks) > MOST_TICKS and place % 2 == 1
+
+
 class _Area:
     """Maps values to coordinates."""
 
@@ -99,10 +105,10 @@ def _draw_grid(area: _Area, panel: Panel) -> Iterator[str]:
         yield f'<path class="grid" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
         yield f'<text x="{LEFT - 8}" y="{y}" dy="4" text-anchor="end">{text}</text>\n'
     ticks = find_ticks(area.x_axis, 8)
-    for tick, text in panel.ticks or zip(ticks, format_ticks(ticks), strict=True):
-        x = _number(area.x(tick))
+    for place, (tick, text) in enumerate(panel.ticks or zip(ticks, format_ticks(ticks), strict=True)):
+        x, below = _number(area.x(tick)), HEIGHT - BOTTOM + 16 + (ROW - 4 if is_lowered(panel, place) else 0)
         yield f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>'
-        yield f'<text x="{x}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{escape_text(text)}</text>\n'
+        yield f'<text x="{x}" y="{below}" text-anchor="middle">{escape_text(text)}</text>\n'
 
 
 def _draw_line(line: PlotLine, number: int, area: _Area) -> Iterator[str]:

@@ -30,6 +30,7 @@ EXAMPLES = """examples:
 
 ID = "number of an entry, as in `alchemy queue ls`"
 POLL = 0.1  # seconds
+LONGEST_RUN = 40  # characters of a command that are not shortened to fit the terminal
 
 
 def _arguments(parser: Parser) -> None:
@@ -188,7 +189,9 @@ def _ls(args: argparse.Namespace, queue: Queue) -> int:
         print_json(rows)
         return 0
     if rows:
-        print_table(*build_table(rows), wide={"run", "cause"})
+        columns, cells = build_table(rows)
+        longest = max(len(row[columns.index("run")]) for row in cells)
+        print_table(columns, cells, wide={"cause", *(["run"] if longest > LONGEST_RUN else [])})
     if done and not args.all:
         print(f"{len(done)} done; --all lists them")
     elif not rows:
@@ -243,7 +246,7 @@ def _release(args: argparse.Namespace, queue: Queue) -> int:
 
 def _move(args: argparse.Namespace, queue: Queue) -> int:
     args.ids = [args.id]
-    _refuse(queue, args, "done")
+    _refuse(queue, args, "done", "failed")
     if args.before == args.id:
         raise AlchemyError(f"entry {args.id} cannot start before itself", hint="pass another entry to --before")
     entries = [entry for entry in queue.list() if entry.id != args.id and entry.state in ("waiting", "held")]

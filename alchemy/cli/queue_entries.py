@@ -129,13 +129,21 @@ def to_row(queue: Queue, entry: Entry, entries: Mapping[int, Entry]) -> dict[str
 def build_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return the columns and cells of a listing, without columns in which all rows have the default.
 
-    Options that all runs have in common are left out.
+    Options that all runs of a config have in common are left out.
     """
-    options = [{*shlex.split(row["run"])} for row in rows if split_command(tuple(row["argv"]))[1][:1] == ("run",)]
-    common = set.intersection(*options) if len(options) > 1 else set()
-    cells = [_to_cells(row, {word for word in common if word.startswith("--")}) for row in rows]
+    options: dict[str, list[set[str]]] = {}
+    for row in rows:
+        options.setdefault(_config_of(row), []).append({*shlex.split(row["run"])})
+    common = {config: set.intersection(*found) if len(found) > 1 else set() for config, found in options.items()}
+    cells = [_to_cells(row, {word for word in common[_config_of(row)] if word.startswith("--")}) for row in rows]
     used = [any(row[place] not in ("", DEFAULTS.get(name)) for row in cells) for place, name in enumerate(COLUMNS)]
     return list(compress(COLUMNS, used)), [list(compress(row, used)) for row in cells]
+
+
+def _config_of(row: Mapping[str, Any]) -> str:
+    """Return the config of a run; an empty string for any other command."""
+    words = split_command(tuple(row["argv"]))[1]
+    return words[1] if words[:1] == ("run",) else ""
 
 
 def _to_cells(row: Mapping[str, Any], left_out: Collection[str]) -> list[str]:

@@ -10,20 +10,20 @@ from alchemy.checkpoint.manifest import checkpoints
 from alchemy.cli.options import build_parser
 from alchemy.errors import AlchemyError
 from alchemy.queue import Entry, Queue
-from alchemy.queue.attempts import find_code_changes, find_training, release_entry
-from alchemy.queue.entry import DONE, FAILED, HELD, RUNNING, WAITING, split_command
+from alchemy.queue.attempts import find_code_changes, find_training, has_failed, release_entry
+from alchemy.queue.entry import DONE, HELD, RUNNING, WAITING, split_command
 from alchemy.records.status import try_read_info
 
 
 def release(queue: Queue, ids: list[int], *, restart: bool) -> None:
-    """Release entries; raise an error before the first one if a failed run could neither continue nor start anew."""
-    reasons = {id: _choose_restart(queue, queue.get(id), restart=restart) for id in ids}
-    for id, reason in reasons.items():
+    """Release entries; raise an error before the first one if a run cannot continue its record."""
+    notes = {id: _describe_start(queue, queue.get(id), restart=restart) for id in ids}
+    for id, note in notes.items():
         if queue.get(id).state == RUNNING:
             queue.update(id, _keep_waiting)
         else:
-            release_entry(queue, id, restart=bool(reason))
-        print(f"released {id}" + (f"; it starts from the beginning: {reason}" if reason else ""))
+            release_entry(queue, id, restart=restart)
+        print(f"released {id}{note}")
 
 
 def _keep_waiting(entry: Entry) -> Entry:
@@ -31,22 +31,24 @@ def _keep_waiting(entry: Entry) -> Entry:
     return replace(entry, then=WAITING) if entry.then == HELD else entry
 
 
-def _choose_restart(queue: Queue, entry: Entry, *, restart: bool) -> str:
-    """Return why an entry starts from the beginning; an empty string if it may continue its record."""
+def _describe_start(queue: Queue, entry: Entry, *, restart: bool) -> str:
+    """Return from where an entry starts; raise an error if the code, or the config of a failed run, has changed."""
     if entry.state == DONE or (entry.state == RUNNING and entry.then != HELD):
         raise AlchemyError(f"entry {entry.id} is {entry.state}: there is nothing to release")
     record = find_training(queue.list_records(entry.id)) if split_command(entry.argv)[1] else None
-    if restart and entry.state != RUNNING:
-        return "--restart" if record else ""
-    if entry.state != FAILED or record is None:
+    if record is None:
         return ""
+    if restart:
+        return "; it starts from the beginning"
     if not checkpoints(record / "state"):
-        return f"{record.name} has no checkpoint"
-    if changes := [*_find_config_changes(entry, record), *find_code_changes(entry, record)]:
+        return f"; it starts from the beginning: {record.name} has no checkpoint"
+    config = _find_config_changes(entry, record)
+    if changes := [*(config if has_failed(entry) else ()), *find_code_changes(entry, record)]:
         text = f"entry {entry.id} cannot continue {record.name}: {'; '.join(changes)}"
         hint = f"`alchemy queue release {entry.id} --restart` starts it from the beginning, in a new record"
         raise AlchemyError(text, hint=hint)
-    return ""
+    without = f", without the changes of its config ({'; '.join(config)})" if config else ""
+    return f"; it continues {record.name}{without}"
 
 
 def _find_config_changes(entry: Entry, record: Path) -> list[str]:

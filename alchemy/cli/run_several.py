@@ -123,8 +123,11 @@ def _read_results(
         found: list[RunResult] = pickle.loads(path.read_bytes())
     except FileNotFoundError:
         code = entry.attempts[-1].exit_code if entry.attempts else None
-        is_finished = bool(records) and try_read_info(records[-1]).get("status") == "finished"
+        info = try_read_info(records[-1]) if records else {}
+        is_finished = info.get("status") == "finished"
         result = RunResult() if is_finished else FailedRun.lost(document, LostJob(code, *signals[:1]))
+        if info.get("status") == "failed":  # with --raise, its output says why
+            result.reason = str(info["reason"])
         result.cfg, result.record_dir = document, Path(shorten_path(records[-1])) if records else None
         return [result]
     for result in found:

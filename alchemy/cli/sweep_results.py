@@ -11,14 +11,16 @@ from typing import Any
 
 from alchemy.cli.options import print_json
 from alchemy.cli.plot import check_picture, print_plot, write_plot
-from alchemy.cli.table_format import print_table
+from alchemy.cli.table_format import fit_table, print_table
 from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError, printable
 from alchemy.index.listing import summarize_values
 from alchemy.index.value_format import format_count
+from alchemy.queue import Queue
+from alchemy.queue.entry import HELD, RUNNING, WAITING
 from alchemy.sweep.check_space import build_overrides
 from alchemy.sweep.plots import build_sweep_plot
-from alchemy.sweep.results import compare_best, format_value, measure_importance, shorten_keys
+from alchemy.sweep.results import compare_best, format_value, measure_importance, shorten_keys, shorten_path
 from alchemy.sweep.study import Study, Trial, find_study, list_studies, sweeps_folder
 
 MOST_COUNTED = 10_000  # points of a grid
@@ -77,7 +79,7 @@ def list_sweeps(args: argparse.Namespace) -> int:
 
 def describe_sweep(study: Study) -> str:
     plan = study.plan
-    counts = Counter(trial.state for trial in study.trials)
+    counts = Counter(_find_states(study).values())
     states = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none yet"
     most = plan.trials or (study.space.count_points(MOST_COUNTED) if plan.method == "grid" else 0)
     total = f" of {most:,}" if len(study.trials) <= most < MOST_COUNTED else ""
@@ -85,22 +87,37 @@ def describe_sweep(study: Study) -> str:
     return printable(f"sweep {plan.name} of {plan.config}: {search}\npoints{total}: {states}")
 
 
+def _find_states(study: Study) -> dict[int, str]:
+    """Return the state of each point: of one that has not ended, that of its runs in the queue."""
+    entries = [entry for entry in Queue().list(study.group) if entry.note.get("study") == study.plan.created]
+    found = {}
+    for trial in study.trials:
+        own = {entry.state for entry in entries if entry.note.get("point") == trial.number}
+        order = (state for state in (RUNNING, WAITING, HELD) if state in own)
+        found[trial.number] = next(order, WAITING) if trial.state == RUNNING else trial.state
+    return found
+
+
 def print_results(study: Study, limit: int | None) -> None:
     ranked = study.rank_trials()
     others = [trial for trial in study.trials if trial.value is None]
     keys = shorten_keys([dimension.key for dimension in study.space.dimensions])
+    states = _find_states(study)
     rows = [
         [
             str(trial.number),
-            *(format_value(trial.point[key]) if key in trial.point else "-" for key in keys),
+            *(shorten_path(format_value(trial.point[key])) if key in trial.point else "-" for key in keys),
             summarize_trial(trial) if trial.value is not None else "",
-            trial.state if trial.state == "done" else f"{trial.state} {trial.reason}".strip(),
+            f"{states[trial.number]} {trial.reason}".strip(),
         ]
         for trial in [*ranked, *others][:limit]
     ]
     if rows:
-        texts = {keys[dimension.key] for dimension in study.space.dimensions if not dimension.is_numeric}
-        print_table(["point", *keys.values(), study.plan.metric, "state"], rows, wide={"state", *texts})
+        optional = list(reversed(keys.values()))
+        table = fit_table(["point", *keys.values(), study.plan.metric, "state"], rows, {"state"}, optional)
+        print("\n".join(table[0]))
+        if table[1]:
+            print(f"not enough space for {', '.join(table[1])}; --json has everything")
     hidden = len(study.trials) - len(rows)
     if hidden > 0:
         print(f".. and {hidden} more; `alchemy sweep show {study.name} -n 0` shows all")

@@ -83,9 +83,18 @@ def fold_key(number: int, kind: str, fold_hash: str, code_hash: str) -> tuple[st
 
 
 def drop_repeats(rows: Sequence[Row]) -> list[Row]:
-    """Keep one run of each config, code and seed: repeating a run is not an independent measurement."""
+    """Keep one run of each config, code and seed: repeating a run is not an independent measurement.
+
+    A run that has not finished is also left out if one with the same config and seed has, with whatever code.
+    """
+    finished = {_seed_key(row) for row in rows if row.status == "finished"}
+    rows = [row for row in rows if row.status == "finished" or _seed_key(row) not in finished]
     chosen: dict[object, Row] = {}
     for row in sorted(rows, key=lambda row: row.rank):
         chosen[*fold_key(row.id, row.kind, row.fold_hash, row.code_hash), row.seed or row.id] = row
     kept = {row.id for row in chosen.values()}
     return [row for row in rows if row.id in kept]
+
+
+def _seed_key(row: Row) -> tuple[str, str, str]:
+    return *fold_key(row.id, row.kind, row.fold_hash, "")[:2], row.seed or str(row.id)

@@ -13,6 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from alchemy.checkpoint.manifest import checkpoints
 from alchemy.config.secrets import hide_words
 from alchemy.files import open_to_read
 from alchemy.launch.project_imports import describe_changes
@@ -61,18 +62,27 @@ class End(NamedTuple):
 
 
 def plan_command(entry: Entry, records: list[Path]) -> tuple[str, ...] | None:
-    """Return the command of the next attempt: a run resumes its record; None if there is nothing left to do."""
+    """Return the command of the next attempt; None if there is nothing left to do.
+
+    A run resumes its record; if that has no checkpoint, it starts from the beginning, with a new record.
+    """
     program, words = split_command(entry.argv)
     if words[:1] != ("run",):
         return entry.argv
     record = find_training(records)
     if record is None:
         return entry.argv
-    if is_finished(try_read_info(record)) and not {"--test", "--predict"} & set(words):
-        return None
-    if any(word.startswith("--overfit") for word in words):
-        return entry.argv  # `alchemy run` does not resume it
+    if is_finished(try_read_info(record)):
+        if not {"--test", "--predict"} & set(words):
+            return None
+    elif not checkpoints(record / "state") or any(word.startswith("--overfit") for word in words):
+        return entry.argv  # `alchemy run` does not resume a sanity check
     return (*program, *words, "--resume", str(record))
+
+
+def has_failed(entry: Entry) -> bool:
+    """Return whether the latest attempt of an entry has failed."""
+    return bool(entry.attempts) and entry.attempts[-1].outcome == FAILED
 
 
 def find_training(records: list[Path]) -> Path | None:

@@ -127,8 +127,10 @@ class Worker:
             try:
                 self._take_over()
             except WorkerExists:  # which runs the entries, or ends some day
-                pid = find_worker(self.queue, self.on).get("pid", "unknown")
-                self._report_once(f"waiting for the worker of the queue, process {pid}")
+                other = find_worker(self.queue, self.on)
+                serves = other.get("group") in (None, self.group)
+                text = "the runs are started by" if serves else "waiting for"
+                self._report_once(f"{text} the worker of the queue, process {other.get('pid', 'unknown')}")
                 time.sleep(timeout)
                 return False
         if not _path(self.queue, WORKER, self.on).exists():

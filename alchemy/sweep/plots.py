@@ -8,7 +8,7 @@ from statistics import stdev
 
 from alchemy.analysis.series import Panel, Plot, PlotLine
 from alchemy.index.value_format import format_number
-from alchemy.sweep.results import format_value, shorten_keys
+from alchemy.sweep.results import format_value, shorten_keys, shorten_path
 from alchemy.sweep.space import Choice, Dimension
 from alchemy.sweep.study import PRUNED, Study, Trial
 
@@ -44,18 +44,9 @@ def _label_values(dimension: Dimension) -> list[tuple[float, str]]:
     if isinstance(dimension, Choice):
         step = math.ceil(len(dimension.values) / MOST_TICKS)
         values = list(dimension.values[::step])
-        return [(dimension.to_unit(value), _shorten_path(format_value(value))) for value in values]
+        return [(dimension.to_unit(value), shorten_path(format_value(value))) for value in values]
     places = [0.0, 0.25, 0.5, 0.75, 1.0]
     return [(place, format_number(float(str(dimension.from_unit(place))), 3)) for place in places]
-
-
-def _shorten_path(text: str) -> str:
-    """
-    >>> _shorten_path("torch.optim.SGD"), _shorten_path("0.5")
-    ('SGD', '0.5')
-    """
-    name = text.rpartition(".")[2]
-    return name if name.isidentifier() else text
 
 
 def _draw_parallel(study: Study, ranked: Sequence[Trial]) -> Panel:

@@ -111,3 +111,13 @@ def format_value(value: Value) -> str:
     if isinstance(value, float):
         return format_number(value)
     return value if isinstance(value, str) else format_inline(value)
+
+
+def shorten_path(text: str) -> str:
+    """Return the last name of an import path, and any other text as it is.
+
+    >>> shorten_path("torch.optim.SGD"), shorten_path("0.5")
+    ('SGD', '0.5')
+    """
+    name = text.rpartition(".")[2]
+    return name if name.isidentifier() else text

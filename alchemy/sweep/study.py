@@ -207,7 +207,7 @@ def _check_same(folder: Path, old: Plan, new: Plan) -> None:
 def _describe_change(folder: Path, key: str, old: Any, new: Any) -> str:
     if key == "digest":
         records = [Path(record) for trial in _read_trials(folder / POINTS) for record in trial.records]
-        return f" (see `alchemy diff {records[0].name}`)" if records else ""
+        return f" (see `alchemy diff {records[0].name} .`)" if records else ""
     if key == "space":
         return f": {', '.join(name for name in {**old, **new} if old.get(name) != new.get(name))}"
     return f": {format_inline(old)} -> {format_inline(new)}"

@@ -81,6 +81,14 @@ def test_runs_without_spread(project: Path) -> None:
     assert compare().verdicts == ["A and B have the same dev/f1 (paired over 2 seeds)"]
 
 
+def test_a_failed_run_does_not_count_if_its_code_was_fixed(project: Path) -> None:
+    write_group(project, 0.1, {1: 0.2})
+    change_info(max(project.glob("2026*")), status="failed", code_hash="broken")
+    write_group(project, 0.1, {1: 0.8, 2: 0.9})
+    found = compare("lr=0.1", "tag:demo")
+    assert [value for _, value in found.metrics[0].values[0]] == [0.8, 0.9]
+
+
 def test_what_makes_a_comparison_doubtful_is_noted(project: Path) -> None:
     write_group(project, 0.1, {1: 0.8, 2: 0.9})
     write_group(project, 0.1, {2: 0.7})  # again: the later run counts
@@ -90,9 +98,9 @@ def test_what_makes_a_comparison_doubtful_is_noted(project: Path) -> None:
     assert found.groups[0].seeds == ["1", "2"]
     assert [value for _, value in found.metrics[0].values[0]] == [0.8, 0.7]
     assert found.notes == [
-        "A: 1 run left out, since another run has the same config, code and seed",
+        "A: 1 run left out, since another run has the same config and seed",
         "the runs of B differ in more than their seed: optim.lr",
-        "B: 1 run left out, since another run has the same config, code and seed",
+        "B: 1 run left out, since another run has the same config and seed",
         "B: 1 run failed",
         "A and B share 3 runs",
     ]

@@ -57,7 +57,7 @@ def test_a_repeated_run_counts_once_in_the_mean(project: Path) -> None:
     plot = build("tag:demo", "dev/f1")
     (line,) = plot.panels[0].lines
     assert (line.ys, line.runs, line.label) == ([2.0], 2, "demo (2 runs)")
-    assert plot.notes == ["1 run left out, since another run has the same config, code and seed"]
+    assert plot.notes == ["1 run left out, since another run has the same config and seed"]
     plot = build("tag:demo", "dev/f1", each=True)
     assert len({line.label for line in plot.panels[0].lines}) == 3 and not plot.notes
 

@@ -36,8 +36,16 @@ def is_resumed() -> bool:
 
 
 def test_a_failed_run_continues_its_record(record, capsys):
-    assert run(capsys, "queue", "release", "1") == "released 1\n"
+    assert run(capsys, "queue", "release", "1") == f"released 1; it continues {record.name}\n"
     assert Queue().get(1).state == "waiting" and is_resumed()
+
+
+def test_a_held_run_continues_without_the_changes_of_its_config(record, capsys):
+    Path("train.toml").write_text(Path("train.toml").read_text().replace("hidden = 64", "hidden = 32", 1))
+    Queue().update(1, lambda entry: replace(entry, state="held", attempts=()))
+    text = f"it continues {record.name}, without the changes of its config (model.hidden: 64 -> 32)"
+    assert text in run(capsys, "queue", "release", "1")
+    assert is_resumed()
 
 
 def test_it_starts_from_the_beginning_without_a_checkpoint(record, capsys):
@@ -63,7 +71,7 @@ def test_a_change_has_to_be_confirmed(record, capsys, file, old, new, change):
         "the beginning, in a new record\n"
     )
     assert Queue().get(1).state == "failed"
-    assert "starts from the beginning: --restart" in run(capsys, "queue", "release", "1", "--restart")
+    assert "it starts from the beginning" in run(capsys, "queue", "release", "1", "--restart")
     assert not is_resumed()
 
 

@@ -104,7 +104,7 @@ NOT_READING = {
     **{f"queue {name}": "reads the records that its own runs have created" for name in ("ls", "start")},
     "queue logs": "reads a log",
     "sweep run": "reads the records that its own runs have created",
-    **{f"sweep {name}": "reads the files of sweeps" for name in ("show", "ls")},
+    **{f"sweep {name}": "reads the files of sweeps" for name in ("show", "ls", "rm")},
     "table ls": "reads tables",
     "table set": "reads a table",
     "new": "writes a project",

@@ -21,9 +21,11 @@ def started(**fields):
     return Entry(**{**values, "state": "running", **fields})
 
 
-def make_record(folder, status, **fields):
+def make_record(folder, status, *, checkpoint=True, **fields):
     record = Record.create(folder, name="x", tag="x", files={"cfg.toml": ""}, **{"versions": {"torch": "2"}, **fields})
     record.finish(status)
+    if checkpoint:
+        (record.path / "state" / "u1").mkdir(parents=True)
     return record.path
 
 
@@ -88,6 +90,11 @@ def test_pauses_grow_if_an_attempt_fails_or_is_lost_again_and_again(monkeypatch)
 def test_a_retry_resumes_the_record(tmp_path, status):
     record = make_record(tmp_path, status)
     assert plan_command(started(), [record]) == (*RUN, "--resume", str(record))
+
+
+@pytest.mark.parametrize("status", ["failed", "killed"])
+def test_a_run_without_a_checkpoint_starts_from_the_beginning(tmp_path, status):
+    assert plan_command(started(), [make_record(tmp_path, status, checkpoint=False)]) == RUN
 
 
 def test_a_finished_record_is_never_run_again(tmp_path):

@@ -313,6 +313,13 @@ def test_a_worker_that_waits_takes_over_when_the_other_one_has_ended(queue):
     assert Path("out").read_text() == "a"
 
 
+def test_the_worker_of_a_group_says_who_runs_it(queue):
+    events: list[Event] = []
+    with Worker(queue), Worker(queue, Slots(), "mine", events.append) as waiting:
+        assert not waiting.step(0)
+    assert events[0].text == f"the runs are started by the worker of the queue, process {os.getpid()}"
+
+
 def test_a_worker_leaves_the_entries_of_clusters_alone(queue):
     elsewhere, own = add(queue, "pass", on="slurm"), add(queue, "pass")
     attempt = Attempt(number=1, started=now(), device=("slurm",))

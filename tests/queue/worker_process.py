@@ -54,7 +54,7 @@ record = resume or os.path.abspath(f"records/{{name}}-{{os.getpid()}}")
 if resume and json.load(open(f"{{record}}/record.json"))["status"] == "finished":
     note("again")
 if not resume:
-    os.makedirs(record)
+    os.makedirs(f"{{record}}/state/u1")
     open(f"{{record}}/cfg.toml", "w").close()
     save("stopped")
     with open(os.environ["ALCHEMY_QUEUE_RECORDS"], "a") as file:
