@@ -30,7 +30,7 @@ EXAMPLES = """examples:
 
 ID = "number of an entry, as in `alchemy queue ls`"
 POLL = 0.1  # seconds
-LONGEST_RUN = 40  # characters of a command that are not shortened to fit the terminal
+NEVER_CUT = 40  # characters of a command that are kept on a narrow terminal
 
 
 def _arguments(parser: Parser) -> None:
@@ -191,7 +191,7 @@ def _ls(args: argparse.Namespace, queue: Queue) -> int:
     if rows:
         columns, cells = build_table(rows)
         longest = max(len(row[columns.index("run")]) for row in cells)
-        print_table(columns, cells, wide={"cause", *(["run"] if longest > LONGEST_RUN else [])})
+        print_table(columns, cells, wide={"cause", *(["run"] if longest > NEVER_CUT else [])})
     if done and not args.all:
         print(f"{len(done)} done; --all lists them")
     elif not rows:
