@@ -243,6 +243,7 @@ def test_a_sweep_trains_and_continues(project, capsys):
     assert len(list(Path("records/train").iterdir())) == 4
     assert main(["sweep", "train.toml", *quick]) == 0
     assert len(list(Path("records/train").iterdir())) == 4
+    capsys.readouterr()
     listed = json.loads(run(capsys, "ls", "sweep:train", "--json"))
     assert run(capsys, "show", listed[0]["id"]).count("sweep     train, point ") == 1
     small = ["--grid", "model.hidden=4", "--grid", "optim.lr=0.01", "--name", "small"]
