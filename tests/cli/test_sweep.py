@@ -245,7 +245,7 @@ def test_a_sweep_trains_and_continues(project, capsys):
     assert len(list(Path("records/train").iterdir())) == 4
     capsys.readouterr()
     listed = json.loads(run(capsys, "ls", "sweep:train", "--json"))
-    assert run(capsys, "show", listed[0]["id"]).count("sweep     train, point ") == 1
+    assert run(capsys, "show", listed[0]["runs"][0]["id"]).count("sweep     train, point ") == 1
     small = ["--grid", "model.hidden=4", "--grid", "optim.lr=0.01", "--name", "small"]
     assert main(["sweep", "train.toml", *quick, *small]) == 0
     assert "the space has only 1 point, fewer than trials = 2" in capsys.readouterr().out
