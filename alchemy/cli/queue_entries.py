@@ -8,7 +8,8 @@ import datetime
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -131,27 +132,29 @@ def build_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list
 
     Options that all runs of a config have in common are left out.
     """
-    options: dict[str, list[set[str]]] = {}
-    for row in rows:
-        options.setdefault(_config_of(row), []).append({*shlex.split(row["run"])})
-    common = {config: set.intersection(*found) if len(found) > 1 else set() for config, found in options.items()}
-    cells = [_to_cells(row, {word for word in common[_config_of(row)] if word.startswith("--")}) for row in rows]
+    words = [_words_of(row) for row in rows]
+    common: dict[str, set[str]] = {}
+    for own in words:
+        common.setdefault(own[0], {*own}).intersection_update(own)
+    counts = Counter(own[0] for own in words)
+    left_out = {config: found if counts[config] > 1 else set() for config, found in common.items()}
+    runs = [[word for word in own if word not in left_out[own[0]] or not word.startswith("--")] for own in words]
+    cells = [_to_cells(row, shlex.join(run) if run[0] else row["run"]) for row, run in zip(rows, runs, strict=True)]
     used = [any(row[place] not in ("", DEFAULTS.get(name)) for row in cells) for place, name in enumerate(COLUMNS)]
     return list(compress(COLUMNS, used)), [list(compress(row, used)) for row in cells]
 
 
-def _config_of(row: Mapping[str, Any]) -> str:
-    """Return the config of a run; an empty string for any other command."""
+def _words_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the config and the options of a run; a single empty word for any other command."""
     words = split_command(tuple(row["argv"]))[1]
-    return words[1] if words[:1] == ("run",) else ""
+    return words[1:] if words[:1] == ("run",) and len(words) > 1 else ("",)
 
 
-def _to_cells(row: Mapping[str, Any], left_out: Collection[str]) -> list[str]:
+def _to_cells(row: Mapping[str, Any], run: str) -> list[str]:
     pause = min(row["not_before"] - time.time(), LONGEST_PAUSE)
     moment = f"retry in {format_duration(pause)}" if pause > 0 else format_duration(row["seconds"])
     device = ",".join(row["attempts"][-1]["device"]) if row["state"] == RUNNING else ""
-    run = _shorten(shlex.join(word for word in shlex.split(row["run"]) if word not in left_out))
-    first = [str(row["id"]), row["state"], str(row["priority"]), row["on"], run]
+    first = [str(row["id"]), row["state"], str(row["priority"]), row["on"], _shorten(" ".join(run.split()))]
     return [*first, device, moment, first_line(row["cause"])]
 
 
