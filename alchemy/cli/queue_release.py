@@ -35,6 +35,8 @@ def _describe_start(queue: Queue, entry: Entry, *, restart: bool) -> str:
     """Return from where an entry starts; raise an error if the code, or the config of a failed run, has changed."""
     if entry.state == DONE or (entry.state == RUNNING and entry.then != HELD):
         raise AlchemyError(f"entry {entry.id} is {entry.state}: there is nothing to release")
+    if restart and entry.state == RUNNING:
+        raise AlchemyError(f"entry {entry.id} is still being stopped", hint="release it when it is held")
     record = find_training(queue.list_records(entry.id)) if split_command(entry.argv)[1] else None
     if record is None:
         return ""

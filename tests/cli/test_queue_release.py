@@ -75,6 +75,13 @@ def test_a_change_has_to_be_confirmed(record, capsys, file, old, new, change):
     assert not is_resumed()
 
 
+def test_an_entry_that_is_being_stopped_cannot_start_from_the_beginning_yet(record, capsys):
+    attempt = Attempt(number=2, started="", device=("slurm",))
+    Queue().update(1, lambda entry: replace(entry, state="running", then="held", on="slurm", attempts=(attempt,)))
+    assert "entry 1 is still being stopped; release" in run(capsys, "queue", "release", "1", "--restart", code=2)
+    assert Queue().get(1).then == "held" and is_resumed()
+
+
 def test_an_entry_that_was_never_started_has_nothing_to_restart(project, capsys):
     run(capsys, "queue", "add", "train.toml", "--hold")
     assert run(capsys, "queue", "release", "1", "--restart") == "released 1\n"
